@@ -1,0 +1,43 @@
+"""Penstock: a queue-aware workflow system. These are the public names; each is imported when it is first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from penstock.author.control import for_loop, when, while_loop
+    from penstock.author.flow import task, workflow
+    from penstock.author.jobs import BaseJob, ContainerJob, FunctionJob, ResourceJob, ScriptJob, Workflow
+    from penstock.author.values import WorkflowParam
+    from penstock.errors import PenstockError
+    from penstock.graph.model import Backoff, Cache, Outcome, Retry, Toleration, Unit
+
+_HOME = {
+    "for_loop": "author.control", "when": "author.control", "while_loop": "author.control",
+    "task": "author.flow", "workflow": "author.flow",
+    "BaseJob": "author.jobs", "ContainerJob": "author.jobs", "FunctionJob": "author.jobs", "ResourceJob": "author.jobs",
+    "ScriptJob": "author.jobs", "Workflow": "author.jobs", "WorkflowParam": "author.values",
+    "PenstockError": "errors",
+    "Backoff": "graph.model", "Cache": "graph.model", "Outcome": "graph.model", "Retry": "graph.model",
+    "Toleration": "graph.model", "Unit": "graph.model",
+}  # fmt: skip
+
+__all__ = [
+    "Backoff", "BaseJob", "Cache", "ContainerJob", "FunctionJob", "Outcome", "PenstockError", "ResourceJob", "Retry", "ScriptJob",
+    "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "task", "when", "while_loop", "workflow",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"penstock.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

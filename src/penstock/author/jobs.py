@@ -1,0 +1,354 @@
+"""The object form: jobs, and the Workflow that holds them. Called by authors, and by flow for its function steps.
+
+A job is a Step in the making. Dependencies are inferred from the outputs it uses; `.after()` adds more.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Self, Unpack
+
+from penstock.author.annotations import hints_of, to_type
+from penstock.author.blame import here, wrong
+from penstock.author.capture import code_digest
+from penstock.author.options import KNOWN, Options, seconds, step_fields
+from penstock.author.values import Ref, WorkflowParam, to_condition, to_value
+from penstock.errors import AuthorError, Problem, nearest
+from penstock.graph import codec, check, model, types
+from penstock.graph.expr import reference
+from penstock.graph.model import MISSING, NORMAL, Edge, Outcome, Unit
+
+plain_call: ContextVar[str] = ContextVar("plain_call", default="")
+"""The name of the @workflow function that is being called as ordinary Python, if any."""
+
+Inputs = Mapping[str, Any] | Sequence[WorkflowParam]
+
+
+class Outputs:
+    """`job.outputs["rows"]`"""
+
+    def __init__(self, job: BaseJob) -> None:
+        self._job = job
+
+    def __getitem__(self, name: str) -> Ref:
+        known = self._job.output_types()
+        if name not in known:
+            raise wrong("P202", f"the job {self._job.name!r} has no output {name!r}", f"declare it: outputs=[WorkflowParam({name!r}, …)].{nearest(name, known)}")
+        type_ = types.list_of(known[name]) if self._job.each is not None else known[name]
+        return Ref(reference("steps", self._job.name, "outputs", name), type_)
+
+
+class BaseJob:
+    """One step. Use ContainerJob, ScriptJob, FunctionJob or ResourceJob; BaseJob itself takes any action of the graph, such
+    as `penstock.graph.model.Suspend(message="ship it?")` or `Http(url=…)`."""
+
+    def __init__(
+        self, name: str, action: model.Action, *, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), when: Any = None, **options: Unpack[Options]
+    ) -> None:  # fmt: skip
+        if not isinstance(name, str) or not check.NAME.match(name):
+            raise wrong("P211", f"{name!r} is not a usable name", "use letters, digits, '-' and '_', beginning and ending with a letter or digit")
+        self.name = name
+        self.action = action
+        self.source = here()
+        self.declared: tuple[model.Output, ...] = tuple(_output(item) for item in outputs)
+        self.inputs = _inputs(inputs)
+        self.needs: tuple[Edge, ...] = ()
+        self.when = None if when is None else to_condition(when)
+        self.each: model.ForEach | None = None
+        self.loop: model.While | None = None
+        self.fields = step_fields(options)
+        self.uses: tuple[model.Workflow, ...] = ()
+        """Workflows that this step needs in the root's definitions."""
+
+    @property
+    def outputs(self) -> Outputs:
+        return Outputs(self)
+
+    @property
+    def outcome(self) -> Ref:
+        """How it ended, as text: succeeded, failed, skipped, …"""
+        return Ref(reference("steps", self.name, "outcome"), types.STR)
+
+    def output_types(self) -> dict[str, types.Type]:
+        found = {output.name: output.type for output in self.declared}
+        if isinstance(self.action, model.Nested):
+            for workflow in self.uses:
+                if workflow.name == self.action.name:
+                    found = {output.name: output.type for output in workflow.outputs} | found
+        return found
+
+    def result_ref(self) -> Ref:
+        """What the job itself stands for when used as a value: its only output."""
+        known = self.output_types()
+        if len(known) != 1:
+            raise wrong("P307", f"the job {self.name!r} has {len(known)} outputs, so it does not stand for one value", f"say which: outputs[{next(iter(known), 'NAME')!r}]")
+        return self.outputs[next(iter(known))]
+
+    def after(self, *jobs: BaseJob | str, outcomes: Iterable[Outcome | str] = NORMAL) -> Self:
+        """Wait for these too; go on only if each ended in one of `outcomes`. Returns the job itself."""
+        try:
+            wanted = frozenset(Outcome(outcome) for outcome in ([outcomes] if isinstance(outcomes, str) else outcomes))
+        except ValueError as error:
+            raise wrong("P305", str(error), f"known outcomes: {', '.join(Outcome)}") from None
+        for job in jobs:
+            if not isinstance(job, BaseJob | str):
+                raise wrong("P307", f"{job!r} is not a job", "give jobs, or names of steps")
+            name = job if isinstance(job, str) else job.name
+            self.needs = (*(edge for edge in self.needs if edge.step != name), Edge(name, wanted))
+        return self
+
+    def options(self, *, name: str | None = None, **options: Unpack[Options]) -> Self:
+        """A copy with other options: the same work, used elsewhere with other resources."""
+        job = copy.copy(self)
+        if name is not None:
+            if not check.NAME.match(name):
+                raise wrong("P211", f"{name!r} is not a usable name", "use letters, digits, '-' and '_', beginning and ending with a letter or digit")
+            job.name = name
+        changed = step_fields(options)
+        for part in ("resources", "placement"):
+            if part == "resources" and part in changed:
+                changed[part] = {**self.fields.get(part, {}), **changed[part]}
+        job.fields = {**self.fields, **changed}
+        job.source = here() or self.source
+        return job
+
+    def __call__(self, **inputs: Any) -> Self:
+        """A copy with these inputs bound."""
+        if plain_call.get():
+            raise wrong("P308", f"{self.name!r} is a {self.action.kind}; a plain call of {plain_call.get()!r} cannot run it", "use `penstock run`, or make it a @task function")
+        job = copy.copy(self)
+        for name in inputs:
+            if name not in self.inputs:
+                raise wrong("P309", f"the job {self.name!r} has no input {name!r}", f"declare it: inputs=[WorkflowParam({name!r}, …)].{nearest(name, self.inputs)}")
+        job.inputs = self.inputs | {
+            name: model.Input(name=name, value=to_value(value), type=self.inputs[name].type, path=self.inputs[name].path) for name, value in inputs.items()
+        }
+        return job
+
+    def to_step(self) -> model.Step:
+        for given in self.inputs.values():
+            if given.value is MISSING:
+                raise wrong("P309", f"the job {self.name!r} has no value for its input {given.name!r}", f"bind it: {self.name}({given.name}=…)", self.source)
+        return model.Step(
+            name=self.name, action=self.action, inputs=tuple(self.inputs.values()), outputs=self.declared, needs=self.needs,
+            when=self.when, each=self.each, loop=self.loop, source=self.source, **self.fields,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+class ContainerJob(BaseJob):
+    """A command in an image."""
+
+    def __init__(
+        self, name: str, image: str, command: Sequence[Any] = (), args: Sequence[Any] = (), *, env: Mapping[str, Any] | None = None,
+        workdir: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), when: Any = None, **options: Unpack[Options],
+    ) -> None:  # fmt: skip
+        action = model.Container(image=to_value(image), command=_words(command, "command"), args=_words(args, "args"), env=to_value(env or {}), workdir=workdir)
+        super().__init__(name, action, inputs=inputs, outputs=outputs, when=when, **options)
+
+
+class ScriptJob(BaseJob):
+    """A text for an interpreter: a shell script by default. Without an image it runs where the engine runs."""
+
+    def __init__(
+        self, name: str, source: str, command: Sequence[Any] = ("sh",), *, image: str | None = None, env: Mapping[str, Any] | None = None,
+        workdir: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), when: Any = None, **options: Unpack[Options],
+    ) -> None:  # fmt: skip
+        action = model.Script(source=to_value(inspect.cleandoc(source)), command=_words(command, "command"), image=to_value(image), env=to_value(env or {}), workdir=workdir)
+        super().__init__(name, action, inputs=inputs, outputs=outputs, when=when, **options)
+
+
+class FunctionJob(BaseJob):
+    """A Python function, called with the inputs as keyword arguments. Its output is `result`, typed by its annotation."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], inputs: Inputs = (), *, image: str | None = None, env: Mapping[str, Any] | None = None,
+        outputs: Iterable[WorkflowParam] | None = None, when: Any = None, **options: Unpack[Options],
+    ) -> None:  # fmt: skip
+        task = getattr(function, "penstock_task", None)
+        base: dict[str, Any] = dict(task.given) if task is not None else {}
+        image = image if image is not None else base.pop("image", None)
+        env = env if env is not None else base.pop("env", None)
+        base = {key: value for key, value in base.items() if key in KNOWN}
+        function = task.function if task is not None else function
+        if not callable(function) or not hasattr(function, "__code__"):
+            raise wrong("P307", f"{function!r} is not a Python function", "give a function defined with def")
+        action = model.Function(
+            module=function.__module__ or "__main__", name=function.__qualname__, code=code_digest(function), image=to_value(image), env=to_value(env or {})
+        )
+        hints = hints_of(function)
+        returned = outputs if outputs is not None else [WorkflowParam("result", to_type(hints.get("return", Any)))]
+        super().__init__(name, action, inputs=inputs, outputs=returned, when=when, **{**base, **options})
+        signature = inspect.signature(function)
+        for given in self.inputs:
+            if given not in signature.parameters:
+                raise wrong("P309", f"{function.__name__}() has no parameter {given!r}", f"remove the input.{nearest(given, signature.parameters)}")
+            if self.inputs[given].type.name == "any" and given in hints:
+                self.inputs[given] = model.Input(name=given, value=self.inputs[given].value, type=to_type(hints[given]))
+        for missing, parameter in signature.parameters.items():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            if missing not in self.inputs and parameter.default is parameter.empty:
+                self.inputs[missing] = model.Input(name=missing, value=MISSING, type=to_type(hints.get(missing, Any)))
+
+
+class ResourceJob(BaseJob):
+    """A Kubernetes object, created and then watched: done when `success_condition` holds, failed when `failure_condition`
+    does. Conditions read `status`, `spec`, `metadata` or the whole `object`."""
+
+    def __init__(
+        self, name: str, manifest: Mapping[str, Any] | str, action: str = "create", *, success_condition: str | None = None,
+        failure_condition: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), when: Any = None, **options: Unpack[Options],
+    ) -> None:  # fmt: skip
+        if isinstance(manifest, str):
+            from penstock.graph.text import read_yaml
+
+            manifest, _ = read_yaml(inspect.cleandoc(manifest), f"<manifest of {name}>")
+        if not isinstance(manifest, Mapping):
+            raise wrong("P307", f"the manifest of {name!r} is not a Kubernetes object", "give a mapping, or YAML with one object")
+        built = model.Resource(
+            manifest=to_value(manifest), action=action,
+            success_condition=None if success_condition is None else to_condition(success_condition),
+            failure_condition=None if failure_condition is None else to_condition(failure_condition),
+        )  # fmt: skip
+        super().__init__(name, built, inputs=inputs, outputs=outputs, when=when, **options)
+
+
+def _words(words: Sequence[Any], what: str) -> tuple[Any, ...]:
+    if isinstance(words, str) or not isinstance(words, Sequence):
+        raise wrong("P305", f"{what}={words!r} is not a list", f'write {what}=["python", "prep.py"]')
+    return tuple(to_value(word) for word in words)
+
+
+def _output(item: Any) -> model.Output:
+    if isinstance(item, model.Output):
+        return item
+    if not isinstance(item, WorkflowParam):
+        raise wrong("P307", f"{item!r} does not declare an output", f"write WorkflowParam({item!r}, str)")
+    return item.as_output()
+
+
+def _inputs(given: Inputs) -> dict[str, model.Input]:
+    if isinstance(given, Mapping):
+        return {name: model.Input(name=name, value=to_value(value), type=_type_of(value)) for name, value in given.items()}
+    found = {}
+    for item in given:
+        if not isinstance(item, WorkflowParam):
+            raise wrong("P307", f"{item!r} does not declare an input", "give WorkflowParam(name, type), or a mapping of names to values")
+        found[item.name] = model.Input(name=item.name, value=item.default, type=item.type, path=item.path)
+    return found
+
+
+def _type_of(value: Any) -> types.Type:
+    """Inputs of a job are as typed as what is put in; plain values stay open, so that 1 and 1.0 both fit."""
+    return value.type if isinstance(value, Ref) else types.ANY
+
+
+class Authored:
+    """What Workflow and @workflow functions have in common: a graph, and ways to look at it."""
+
+    name: str
+
+    @property
+    def graph(self) -> model.Workflow:
+        """The workflow as data."""
+        raise AttributeError
+
+    @property
+    def digest(self) -> str:
+        return codec.digest(self.graph)
+
+    def to_yaml(self) -> str:
+        return codec.to_yaml(self.graph)
+
+    def to_json(self) -> str:
+        return codec.to_json(self.graph)
+
+    def check(self) -> list[Problem]:
+        """Everything that is wrong with it."""
+        return check.check(self.graph)
+
+    def explain(self) -> str:
+        """The workflow as readable Python in the object form."""
+        from penstock.author.explain import explain
+
+        return explain(self.graph)
+
+    def as_job(self, name: str | None = None, inputs: Mapping[str, Any] | None = None, **options: Unpack[Options]) -> BaseJob:
+        """This workflow as one step of another."""
+        graph = self.graph
+        inner = model.Workflow(name=graph.name, params=graph.params, steps=graph.steps, outputs=graph.outputs, parallel=graph.parallel, source=graph.source)
+        job = BaseJob(name or graph.name, model.Nested(name=graph.name), inputs=inputs or {}, **options)
+        job.uses = (inner, *graph.definitions)
+        return job
+
+
+class Workflow(Authored):
+    """Steps, and what they share: parameters, a queue, a unit of admission."""
+
+    def __init__(
+        self, name: str, steps: Iterable[Any], *, params: Iterable[WorkflowParam] = (), outputs: Mapping[str, Any] | None = None,
+        on_exit: Iterable[Any] = (), queue: str | None = None, priority: str | int | None = None, unit: Unit | str | None = None,
+        parallel: int | None = None, timeout: int | float | str | None = None, fail_fast: bool = False,
+        labels: Mapping[str, str] | None = None, doc: str = "",
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.params = tuple(params)
+        for param in self.params:
+            if not isinstance(param, WorkflowParam):
+                raise wrong("P307", f"{param!r} does not declare a parameter", "write WorkflowParam(name, type)")
+        if unit is not None and unit not in list(Unit):
+            raise wrong("P305", f"unit={unit!r} is not a unit", f"use one of {', '.join(Unit)}.{nearest(str(unit), Unit)}")
+        jobs = [_job(item) for item in steps]
+        exits = [_job(item) for item in on_exit]
+        self.jobs = {job.name: job for job in jobs}
+        self._graph = model.Workflow(
+            name=name, params=tuple(param.as_parameter() for param in self.params), steps=tuple(job.to_step() for job in jobs),
+            outputs=tuple(_result(key, value) for key, value in (outputs or {}).items()), on_exit=tuple(job.to_step() for job in exits),
+            queue=queue, priority=priority, unit=None if unit is None else Unit(unit), parallel=parallel,
+            timeout=None if timeout is None else seconds(timeout), fail_fast=fail_fast,
+            definitions=gather(itertools.chain(jobs, exits)), labels=dict(labels or {}), doc=doc, source=here(),
+        )  # fmt: skip
+
+    @property
+    def graph(self) -> model.Workflow:
+        return self._graph
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.name}: {len(self.jobs)} steps>"
+
+
+def _result(name: str, value: Any) -> model.Output:
+    value = value.result_ref() if isinstance(value, BaseJob) else value
+    return model.Output(name=name, value=to_value(value), type=value.type if isinstance(value, Ref) else types.ANY)
+
+
+def _job(item: Any) -> BaseJob:
+    if isinstance(item, BaseJob):
+        return item
+    if isinstance(item, Authored):
+        return item.as_job()
+    if hasattr(item, "penstock_pending"):
+        return item.penstock_pending()  # type: ignore[no-any-return]
+    if hasattr(item, "penstock_task"):
+        return item.penstock_task.job()  # type: ignore[no-any-return]
+    raise wrong("P307", f"{item!r} is not a step", "give jobs, functions decorated with @for_loop, @while_loop or @when, or workflows")
+
+
+def gather(jobs: Iterable[BaseJob]) -> tuple[model.Workflow, ...]:
+    """The definitions that these jobs need, each once. Two different ones of the same name are an error."""
+    found: dict[str, model.Workflow] = {}
+    for job in jobs:
+        for workflow in job.uses:
+            known = found.setdefault(workflow.name, workflow)
+            if known is not workflow and codec.digest(known) != codec.digest(workflow):
+                raise AuthorError(
+                    Problem("P210", f"two different workflows are named {workflow.name!r}", "rename one", where=f"steps.{job.name}", source=job.source)
+                )
+    return tuple(found[name] for name in sorted(found))

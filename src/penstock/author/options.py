@@ -1,0 +1,119 @@
+"""The options that every job and task takes -> fields of a Step. Called by jobs and flow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from penstock.author.blame import wrong
+from penstock.author.values import to_value
+from penstock.errors import nearest
+from penstock.graph import quantity
+from penstock.graph.model import Backoff, Cache, Placement, Retry, Toleration
+
+GPU = "nvidia.com/gpu"
+"""What `gpu=8` asks for. Other makes go by their own name: resources={"amd.com/gpu": 8}."""
+
+
+class Options(TypedDict, total=False):
+    cpu: int | float | str
+    memory: int | str
+    gpu: int
+    resources: Mapping[str, int | float | str]
+    replicas: int
+    node_selector: Mapping[str, str]
+    tolerations: Sequence[Toleration | Mapping[str, Any]]
+    affinity: Mapping[str, Any]
+    queue: str
+    priority: str | int
+    retry: int | Retry
+    timeout: int | float | str
+    cache: bool | Cache
+    group: str
+    doc: str
+
+
+KNOWN = tuple(Options.__annotations__)
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?\Z")
+
+
+def seconds(value: float | str, what: str = "timeout") -> float:
+    """600, "600", "10m", "1h30m" -> seconds."""
+    if isinstance(value, str):
+        match = _DURATION.match(value.strip())
+        if match is None or not any(match.groups()):
+            raise wrong("P305", f"{what}={value!r} is not a duration", 'write seconds, or text such as "90s", "10m", "1h30m"')
+        value = sum(float(part) * size for part, size in zip(match.groups(), (86400, 3600, 60, 1), strict=True) if part)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong("P305", f"{what}={value!r} is not a duration", 'write seconds, or text such as "90s", "10m", "1h30m"')
+    return int(value) if float(value).is_integer() else float(value)
+
+
+def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dict[str, Any]:
+    """Options -> the fields of a Step that they set. Raises AuthorError at the author's line."""
+    for name in options:
+        if name not in KNOWN:
+            raise wrong("P305", f"there is no option {name!r}", f"remove it.{nearest(name, known)} Known: {', '.join(known)}")
+    fields: dict[str, Any] = {name: options[name] for name in ("replicas", "queue", "priority", "group", "doc") if options.get(name) is not None}
+    resources = _resources(options)
+    if resources:
+        fields["resources"] = resources
+    if any(options.get(name) for name in ("node_selector", "tolerations", "affinity")):
+        fields["placement"] = _placement(options)
+    if options.get("timeout") is not None:
+        fields["timeout"] = seconds(options["timeout"])
+    if options.get("retry"):
+        fields["retry"] = _retry(options["retry"])
+    cache = options.get("cache", True)
+    if isinstance(cache, Cache) or cache is False:
+        fields["cache"] = cache if isinstance(cache, Cache) else Cache(enabled=False)
+    for name, types in (("replicas", int), ("queue", str), ("group", str), ("doc", str), ("priority", (str, int))):
+        if name in fields and (not isinstance(fields[name], types) or isinstance(fields[name], bool)):
+            raise wrong("P305", f"{name}={fields[name]!r} does not fit", f"give {'text' if types is str else 'a whole number' if types is int else 'text or a number'}")
+    return fields
+
+
+def _resources(options: Mapping[str, Any]) -> dict[str, int]:
+    asked = dict(options.get("resources") or {})
+    for name, resource in (("cpu", "cpu"), ("memory", "memory"), ("gpu", GPU)):
+        if options.get(name) is not None:
+            asked[resource] = options[name]
+    found = {}
+    for resource, amount in asked.items():
+        try:
+            found[resource] = quantity.parse(amount)
+        except (ValueError, AttributeError, TypeError) as error:
+            raise wrong("P108", f"{resource}: {error}", "write a Kubernetes quantity: 2, 500m, 4Gi") from None
+        if found[resource] < 0:
+            raise wrong("P230", f"{resource} is {amount}", "ask for nothing, or for more than nothing")
+    return {resource: amount for resource, amount in found.items() if amount}
+
+
+def _placement(options: Mapping[str, Any]) -> Placement:
+    tolerations = []
+    for item in options.get("tolerations") or ():
+        if isinstance(item, Toleration):
+            tolerations.append(item)
+            continue
+        unknown = set(item) - {"key", "operator", "value", "effect", "seconds", "tolerationSeconds"}
+        if unknown:
+            raise wrong("P305", f"a toleration has no {min(unknown)!r}", "known: key, operator, value, effect, tolerationSeconds")
+        tolerations.append(
+            Toleration(
+                key=item.get("key", ""), operator=item.get("operator", "Equal"), value=item.get("value", ""),
+                effect=item.get("effect", ""), seconds=item.get("seconds", item.get("tolerationSeconds")),
+            )  # fmt: skip
+        )
+    affinity = options.get("affinity")
+    return Placement(
+        node_selector=dict(options.get("node_selector") or {}), tolerations=tuple(tolerations), affinity=to_value(affinity) if affinity else None
+    )
+
+
+def _retry(given: Any) -> Retry:
+    if isinstance(given, Retry):
+        return given
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        raise wrong("P305", f"retry={given!r} does not fit", "give how many times to try again, or Retry(limit=3, …)")
+    return Retry(limit=given, backoff=Backoff())

@@ -1,0 +1,57 @@
+"""Several steps -> one nested workflow: what they read from outside becomes parameters. Called by control (object form).
+
+A nested workflow sees only its own parameters and steps. Closing over the surroundings here, once, keeps every layer below
+free of nested scopes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.graph import model
+from penstock.graph.expr import Expr, Member, Name, Node, reference, references, replace
+from penstock.graph.model import Input, Output, Parameter, Step, Workflow
+from penstock.graph.rewrite import map_step, map_value
+
+
+def enclose(name: str, steps: Sequence[Step]) -> tuple[Workflow, dict[str, Input]]:
+    """A workflow of these steps, and the inputs that its call needs. Each output of each step is an output of it."""
+    inside = {step.name for step in steps}
+    swap: dict[tuple[str, ...], Node] = {}
+    inputs: dict[str, Input] = {}
+
+    def capture(path: tuple[str, ...]) -> None:
+        outer = path[:4] if path[0] == "steps" else path[:2]
+        own = path[0] == "steps" and path[1] in inside
+        if outer in swap or own or path[0] not in ("steps", "params", "item"):
+            return
+        label = _free_name("_".join(outer[1::2]) if path[0] == "steps" else outer[-1], inputs)
+        swap[outer] = Member(Name("params"), label)
+        inputs[label] = Input(name=label, value=Expr.tree(reference(*outer)))
+
+    for step in steps:
+        loop_names = {variable for axis in (step.each.axes if step.each else ()) for variable in axis}
+        for _, value in model.step_values(step):
+            for expr in model.expressions(value):
+                for path in references(expr.text):
+                    if not (path[0] == "item" and path[1:2] and path[1] in loop_names):
+                        capture(path)
+    closed = tuple(map_step(step, lambda value: map_value(value, lambda node: replace(node, swap))) for step in steps)
+    outputs = [
+        Output(name=_free_name(output.name, taken), value=Expr.tree(reference("steps", step.name, "outputs", output.name)), type=output.type)
+        for step in steps
+        for taken in [{o.name for other in steps[: steps.index(step)] for o in other.outputs}]
+        for output in step.outputs
+        if output.name not in taken
+    ]
+    params = tuple(Parameter(name=label) for label in inputs)
+    return Workflow(name=name, params=params, steps=closed, outputs=tuple(outputs)), inputs
+
+
+def _free_name(name: str, taken: Any) -> str:
+    name = name.replace("-", "_")
+    found, number = name, 2
+    while found in taken:
+        found, number = f"{name}_{number}", number + 1
+    return found

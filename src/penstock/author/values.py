@@ -1,0 +1,224 @@
+"""Values that exist only when the workflow runs, as seen while it is being written.
+
+A Ref stands for an expression. Comparing and combining Refs builds larger expressions; putting one into an f-string writes
+`${{ … }}`, which every field of a job understands.
+"""
+
+from __future__ import annotations
+
+import enum
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from penstock.author.annotations import to_type
+from penstock.author.blame import wrong
+from penstock.graph import types
+from penstock.graph.evaluate import kind
+from penstock.graph.expr import (
+    Binary,
+    Call,
+    Const,
+    Expr,
+    ExpressionError,
+    Index,
+    ListOf,
+    MapOf,
+    Member,
+    Name,
+    Node,
+    Template,
+    Unary,
+    is_identifier,
+    parse_template,
+    reference,
+    show,
+)
+from penstock.graph.model import MISSING, Output, Parameter, Value
+from penstock.graph.types import ANY, BOOL, Type
+
+
+class Ref:
+    """A value of the run. Compare it, index it, combine conditions with & | ~, use it in f-strings."""
+
+    __slots__ = ("node", "type")
+
+    def __init__(self, node: Node, type_: Type = ANY) -> None:
+        self.node = node
+        self.type = type_
+
+    def _with(self, op: str, other: Any) -> Ref:
+        return Ref(Binary(op, self.node, to_node(other)), BOOL)
+
+    def __gt__(self, other: Any) -> Ref:
+        return self._with(">", other)
+
+    def __ge__(self, other: Any) -> Ref:
+        return self._with(">=", other)
+
+    def __lt__(self, other: Any) -> Ref:
+        return self._with("<", other)
+
+    def __le__(self, other: Any) -> Ref:
+        return self._with("<=", other)
+
+    def __eq__(self, other: object) -> Ref:  # type: ignore[override]
+        return self._with("==", other)
+
+    def __ne__(self, other: object) -> Ref:  # type: ignore[override]
+        return self._with("!=", other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __and__(self, other: Any) -> Ref:
+        return self._with("&&", other)
+
+    def __rand__(self, other: Any) -> Ref:
+        return Ref(Binary("&&", to_node(other), self.node), BOOL)
+
+    def __or__(self, other: Any) -> Ref:
+        return self._with("||", other)
+
+    def __ror__(self, other: Any) -> Ref:
+        return Ref(Binary("||", to_node(other), self.node), BOOL)
+
+    def __invert__(self) -> Ref:
+        return Ref(Unary("!", self.node), BOOL)
+
+    def __getitem__(self, key: str | int | Ref) -> Ref:
+        if isinstance(key, int) and key < 0:
+            last: Node = Binary("-", Call("size", (self.node,)), Const(-key))
+            return Ref(Index(self.node, last), self.type.item)
+        if isinstance(key, str) and is_identifier(key):
+            return Ref(Member(self.node, key), self.type.item)
+        return Ref(Index(self.node, to_node(key)), self.type.item)
+
+    def contains(self, item: Any) -> Ref:
+        """`item in self`, which Python would turn into a plain bool."""
+        return Ref(Binary("in", to_node(item), self.node), BOOL)
+
+    def size(self) -> Ref:
+        return Ref(Call("size", (self.node,)), types.INT)
+
+    def __str__(self) -> str:
+        return f"${{{{ {show(self.node)} }}}}"
+
+    def __format__(self, spec: str) -> str:
+        return str(self) if not spec else f"${{{{ {show(Call('format', (self.node, Const(spec))))} }}}}"
+
+    def __repr__(self) -> str:
+        return f"<{show(self.node)}: {self.type}>"
+
+    def __bool__(self) -> NoReturn:
+        raise wrong("P306", f"{show(self.node)} has no value yet, so Python cannot decide on it", "combine conditions with & | ~, and use @when or @workflow for branches")
+
+    def __iter__(self) -> NoReturn:
+        raise wrong("P306", f"{show(self.node)} has no value yet, so Python cannot loop over it", "use @for_loop(items=…)")
+
+    def __len__(self) -> NoReturn:
+        raise wrong("P306", f"{show(self.node)} has no value yet, so it has no length", "use .size() in a condition")
+
+
+class WorkflowParam(Ref):
+    """A parameter of a workflow, an input of a job or one of its outputs: a name and a type.
+
+    As an output, `path` is where a container writes it (by default the file $PENSTOCK_OUTPUTS/NAME; `/dev/stdout` is what
+    it prints). In the fields of a job it stands for the parameter's value."""
+
+    __slots__ = ("choices", "default", "doc", "name", "path")
+
+    def __init__(
+        self, name: str, type: Any = Any, default: Any = MISSING, *, choices: tuple[Any, ...] | list[Any] = (), path: str | None = None, doc: str = ""
+    ) -> None:  # fmt: skip
+        super().__init__(reference("params", name), to_type(type))
+        self.name = name
+        self.default = default if default is MISSING else to_value(default)
+        self.choices = tuple(choices)
+        self.path = path
+        self.doc = doc
+
+    def as_parameter(self) -> Parameter:
+        return Parameter(name=self.name, type=self.type, default=self.default, choices=self.choices, doc=self.doc)
+
+    def as_output(self) -> Output:
+        return Output(name=self.name, type=self.type, path=self.path, default=self.default)
+
+
+def to_value(thing: Any) -> Value:
+    """Whatever an author may write in a field -> a Value of the graph."""
+    if thing is None or isinstance(thing, bool | int | float) and not isinstance(thing, enum.Enum):
+        return thing
+    if isinstance(thing, Ref):
+        return Expr.tree(thing.node)
+    if isinstance(thing, Expr | Template):
+        return thing
+    if isinstance(thing, enum.Enum):
+        return to_value(thing.value)
+    if isinstance(thing, str):
+        return to_text(thing)
+    if isinstance(thing, range):
+        return Expr.tree(Call("range", tuple(Const(n) for n in (thing.start, thing.stop, thing.step))))
+    if isinstance(thing, list | tuple):
+        if len(thing) > 1024 and all(type(item) in (int, float) for item in thing):
+            return tuple(thing)
+        return tuple(to_value(item) for item in thing)
+    if isinstance(thing, Mapping):
+        return {_key(key): to_value(value) for key, value in thing.items()}
+    if isinstance(thing, pathlib.PurePath):
+        return str(thing)
+    if hasattr(thing, "result_ref"):
+        return to_value(thing.result_ref())
+    raise wrong("P307", f"{kind(thing)} cannot be written into a workflow", "use text, numbers, true/false, lists, mappings, parameters or outputs of jobs")
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise wrong("P307", f"the key {key!r} is not text", "use text as keys")
+    return key
+
+
+def to_text(text: str) -> str | Expr | Template:
+    try:
+        return parse_template(text)
+    except ExpressionError as error:
+        raise wrong("P110", f"in {text[:200]!r}, at character {error.position + 1}: {error}", "mend the expression, or write '$${{' for the characters themselves") from None
+
+
+def to_node(thing: Any) -> Node:
+    """A value as the tree of an expression."""
+    value = to_value(thing)
+    return value_node(value)
+
+
+def value_node(value: Value) -> Node:
+    if isinstance(value, Expr):
+        return value.node
+    if isinstance(value, Template):
+        parts: list[Node] = [Const(part) if isinstance(part, str) else Call("format", (part.node, Const(""))) for part in value.parts]
+        node = parts[0]
+        for part in parts[1:]:
+            node = Binary("+", node, part)
+        return node
+    if isinstance(value, tuple | list):
+        return ListOf(tuple(map(value_node, value)))
+    if isinstance(value, dict):
+        return MapOf(tuple((Const(key), value_node(item)) for key, item in value.items()))
+    return Const(value)
+
+
+def to_condition(thing: Any) -> Expr:
+    """What `when`, `trigger` and loops take: a comparison of Refs, the text of an expression, or a plain bool."""
+    if isinstance(thing, str):
+        try:
+            found = parse_template(thing)
+            return found if isinstance(found, Expr) else Expr.of(thing)
+        except ExpressionError as error:
+            raise wrong("P110", f"in {thing[:200]!r}, at character {error.position + 1}: {error}", "mend the expression") from None
+    if isinstance(thing, Ref | Expr | bool):
+        return Expr.tree(to_node(thing))
+    raise wrong("P307", f"{kind(thing)} is not a condition", "compare outputs or parameters: job.outputs['rows'] > 1000")
+
+
+def loop_variable(name: str, items: Value, types_: Mapping[str, Type]) -> Ref:
+    """`item.name`, typed by what it goes over as far as that is known."""
+    return Ref(Member(Name("item"), name) if is_identifier(name) else Index(Name("item"), Const(name)), types_.get(name, ANY))

@@ -1,0 +1,109 @@
+"""What can go wrong, and what to do about it. Raised by every layer; printed only by cli.render.
+
+    PenstockError              exit 1   our fault, or the machine's
+    ├── UserError              exit 2   something in the input: carries Problems
+    │   ├── DocumentError               a file that cannot be read as what it claims to be        P1xx
+    │   ├── InvalidWorkflow             a workflow that `graph.check` refuses                     P2xx
+    │   ├── AuthorError                 Python that has no meaning in a workflow                  P3xx
+    │   └── PlanError                   parameters or options that do not fit the workflow        P4xx
+    └── NotFound               exit 4   a name that leads nowhere                                 P5xx
+
+A Problem is data: code, sentence, place, fix. An error carries every Problem that was found, so that a file with five
+mistakes is mended in one round. Each code is explained at length by `penstock explain CODE`, from catalogue.toml.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a thing was written. Lines and columns count from 1; column 0 means the whole line."""
+
+    file: str
+    line: int
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, where, and what to write instead."""
+
+    code: str
+    message: str
+    fix: str
+    where: str = ""
+    """The place inside the workflow, as a path: `steps.train.when`."""
+    source: Source | None = None
+    excerpt: str = ""
+    """The offending line of the source, without its line end; a caret is drawn under source.column."""
+    severity: Literal["error", "warning"] = "error"
+
+    def as_data(self) -> dict[str, object]:
+        data: dict[str, object] = {"code": self.code, "severity": self.severity, "message": self.message, "fix": self.fix}
+        if self.where:
+            data["where"] = self.where
+        if self.source is not None:
+            data["file"], data["line"], data["column"] = self.source.file, self.source.line, self.source.column
+        return data
+
+
+class PenstockError(Exception):
+    """Base of everything Penstock raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UserError(PenstockError):
+    """The input is at fault. `problems` is never empty."""
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, problems: Iterable[Problem] | Problem) -> None:
+        self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("\n".join(_sentence(p) for p in self.problems))
+
+    @property
+    def code(self) -> str:
+        return self.problems[0].code
+
+
+class DocumentError(UserError):
+    """A document cannot be read."""
+
+
+class InvalidWorkflow(UserError):
+    """A workflow has errors in it."""
+
+
+class AuthorError(UserError):
+    """Python code cannot be turned into a workflow."""
+
+
+class PlanError(UserError):
+    """What was asked does not fit the workflow."""
+
+
+class NotFound(UserError):
+    """A name leads nowhere."""
+
+    exit_code: ClassVar[int] = 4
+
+
+def _sentence(problem: Problem) -> str:
+    place = " ".join(str(part) for part in (problem.source, problem.where) if part)
+    head = f"{problem.code} {problem.message}"
+    return f"{head} ({place}). Fix: {problem.fix}" if place else f"{head}. Fix: {problem.fix}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """` Did you mean "x"?`, or nothing: the half-sentence that goes behind every unknown name."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f' Did you mean "{found[0]}"?' if found else ""

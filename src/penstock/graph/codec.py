@@ -1,0 +1,430 @@
+"""Workflow <-> plain data <-> canonical JSON and YAML, and the digest.
+
+Called by service (files), plan.dedupe (keys), author.explain (comparing) and the store. The plain form leaves out
+everything that has its default value, so that two ways of writing the same workflow give the same bytes and so the same
+digest, in every process and on every platform. Places in the source are not part of it.
+
+Readers refuse what they do not know: each unknown field is a Problem with its path and the nearest known name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING as NO_DEFAULT
+from dataclasses import fields
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+
+from penstock.errors import DocumentError, Problem, Source, nearest
+from penstock.graph import model, quantity, types
+from penstock.graph.expr import Expr, ExpressionError, Template, parse_template, show_template
+from penstock.graph.model import ACTIONS, MISSING, Edge, Missing, Step, Workflow
+from penstock.graph.text import Marks, read_json, read_yaml
+from penstock.graph.types import Type
+
+VERSION = "penstock/v1"
+KIND = "Workflow"
+
+
+# -- out --------------------------------------------------------------------------------------------------------------
+
+
+def to_data(workflow: Workflow) -> dict[str, Any]:
+    """The document as dicts, lists, strings and numbers."""
+    return {"apiVersion": VERSION, "kind": KIND, **encode(workflow)}
+
+
+def to_json(workflow: Workflow) -> str:
+    """Canonical: keys sorted, no spaces, one way to write each number."""
+    return canonical(to_data(workflow))
+
+
+def to_yaml(workflow: Workflow) -> str:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, data: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data.strip() else None)
+
+    Dumper.add_representer(str, text)
+    return yaml.dump(to_data(workflow), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120, default_flow_style=False)
+
+
+def digest(workflow: Workflow) -> str:
+    """`sha256:…` over the canonical JSON."""
+    return digest_of(to_data(workflow))
+
+
+def canonical(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False)
+
+
+def digest_of(data: Any) -> str:
+    return "sha256:" + hashlib.sha256(canonical(data).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def encode(thing: Any) -> Any:
+    """Any part of the model as plain data."""
+    return _encoder(type(thing))(thing)
+
+
+@cache
+def _encoder(cls: type) -> Callable[[Any], Any]:
+    if cls is Step:
+        return _encode_step
+    if cls is Edge:
+        return _encode_edge
+    if hasattr(cls, "__dataclass_fields__") and cls not in (Expr, Template, Type):
+        return _encode_fields_of(cls)
+    return encode_value
+
+
+def _encode_fields_of(cls: type) -> Callable[[Any], dict[str, Any]]:
+    plan = [
+        (f.name, f.default_factory() if f.default_factory is not NO_DEFAULT else f.default) for f in fields(cls) if f.name != "source" or cls is model.Script
+    ]
+
+    def run(thing: Any) -> dict[str, Any]:
+        data = {}
+        for name, default in plan:
+            value = getattr(thing, name)
+            if value is default or (value == default and type(value) is type(default)):
+                continue
+            data[name] = _encode_field(name, value)
+        return data
+
+    return run
+
+
+_SECONDS = frozenset({"timeout", "duration", "ttl", "initial", "factor", "longest", "jitter"})
+
+
+def _encode_field(name: str, value: Any) -> Any:
+    if name in _SECONDS and isinstance(value, float) and value.is_integer():
+        return int(value)  # 600 and 600.0 seconds are one thing and must have one digest
+    if name == "resources":
+        shown = {resource: quantity.show(amount, resource) for resource, amount in sorted(value.items())}
+        return {resource: int(text) if text.isdigit() else text for resource, text in shown.items()}
+    if name in ("when", "trigger", "condition", "success_condition", "failure_condition") and isinstance(value, Expr):
+        return value.text
+    if name == "outcomes":
+        return sorted(value)
+    if isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__") and not isinstance(value[0], Expr | Template):
+        return [encode(item) for item in value]
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, Expr | Template | Type):
+        return encode(value)
+    return encode_value(value)
+
+
+def _encode_edge(edge: Edge) -> Any:
+    if edge.outcomes == model.NORMAL:
+        return edge.step
+    return {"step": edge.step, "outcomes": sorted(edge.outcomes)}
+
+
+@cache
+def _plain_step_encoder() -> Callable[[Any], dict[str, Any]]:
+    return _encode_fields_of(Step)
+
+
+def _encode_step(step: Step) -> dict[str, Any]:
+    data = _plain_step_encoder()(step)
+    action = data.pop("action")
+    return {"name": data.pop("name"), step.action.kind: action, **data}
+
+
+def encode_value(value: Any) -> Any:
+    """A Value: expressions become `${{ … }}` text."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return value if "${{" not in value else show_template(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} has no place in a document")
+        return value
+    if isinstance(value, Expr | Template):
+        return show_template(value)
+    if isinstance(value, tuple | list):
+        if len(value) > 1024 and all(type(item) in (int, bool) for item in value):
+            return list(value)
+        return [encode_value(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: encode_value(item) for key, item in value.items()}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Type):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no place in a document")
+
+
+# -- in ---------------------------------------------------------------------------------------------------------------
+
+
+def from_text(text: str, file: str = "<text>") -> Workflow:
+    """Penstock YAML or JSON -> Workflow. Raises DocumentError with every Problem found."""
+    marks: Marks
+    if text.lstrip()[:1] in ("{", "["):
+        data, marks = read_json(text, file)
+    else:
+        data, marks = read_yaml(text, file)
+    return from_data(data, file=file, marks=marks)
+
+
+def from_data(data: Any, file: str = "<data>", marks: Marks | None = None) -> Workflow:
+    """Plain data -> Workflow. Raises DocumentError with every Problem found."""
+    reader = _Reader(file, marks or {})
+    if not isinstance(data, dict):
+        reader.problem("P105", "$", f"a workflow is a mapping, and this is {_kind(data)}", "begin with `apiVersion: penstock/v1`")
+        raise DocumentError(reader.problems)
+    version, found = data.get("apiVersion"), data.get("kind")
+    if version != VERSION or found != KIND:
+        reader.problem("P104", "$.apiVersion", *_foreign(version, found))
+        raise DocumentError(reader.problems)
+    workflow = reader.dataclass(Workflow, {key: value for key, value in data.items() if key not in ("apiVersion", "kind")}, "$")
+    if reader.problems:
+        raise DocumentError(reader.problems)
+    return cast(Workflow, workflow)
+
+
+def _foreign(version: object, kind: object) -> tuple[str, str]:
+    if isinstance(version, str) and version.startswith("penstock/"):
+        if version != VERSION:
+            return f"this is {version!r}, and this Penstock reads {VERSION!r}", "use the Penstock that wrote it, or a newer one"
+        return f"the kind is {kind!r}, not {KIND!r}", f"write `kind: {KIND}`"
+    if isinstance(version, str) and isinstance(kind, str):
+        return f"{kind} of {version} is not a Penstock workflow", f"a Penstock document has `apiVersion: {VERSION}` and `kind: {KIND}`"
+    return "this is not a Penstock workflow: it has no apiVersion", f"begin with `apiVersion: {VERSION}` and `kind: {KIND}`"
+
+
+def _kind(value: object) -> str:
+    names = {NoneType: "empty", bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "a mapping"}
+    return names.get(type(value), type(value).__name__)
+
+
+class _Reader:
+    """Collects Problems and goes on, so that one run names every mistake."""
+
+    LIMIT = 50
+
+    def __init__(self, file: str, marks: Marks) -> None:
+        self.file = file
+        self.marks = marks
+        self.problems: list[Problem] = []
+
+    def source(self, path: str) -> Source | None:
+        while path not in self.marks and "." in path:
+            path = path.rpartition(".")[0]
+        line, column = self.marks.get(path, (0, 0))
+        return Source(self.file, line, column) if line else Source(self.file, 1) if self.file[0] != "<" else None
+
+    def problem(self, code: str, path: str, message: str, fix: str) -> None:
+        if len(self.problems) < self.LIMIT:
+            self.problems.append(Problem(code, message, fix, where=path.removeprefix("$").removeprefix("."), source=self.source(path)))
+
+    def dataclass(self, cls: type, data: Any, path: str) -> Any:
+        """None if `data` is not a mapping; otherwise the object, with defaults where a field was wrong."""
+        if not isinstance(data, dict):
+            self.problem("P105", path, f"expected a mapping, found {_kind(data)}", f"write {_example(cls)}")
+            return None
+        known = _fields(cls)
+        given: dict[str, Any] = {}
+        for key, value in data.items():
+            if key in known:
+                given[key] = self.field(cls, key, known[key], value, f"{path}.{key}")
+            elif cls is Step and key in ACTIONS:
+                given.setdefault("action", self.dataclass(ACTIONS[key], value, f"{path}.{key}"))
+            else:
+                names = [*known, *ACTIONS] if cls is Step else [*known]
+                self.problem(
+                    "P103", f"{path}.{key}", f"{str(key)[:80]!r} is not a field of {_noun(cls)}",
+                    f"remove it.{nearest(str(key), names)} Known: {', '.join(names)}",
+                )  # fmt: skip
+        if cls is Step:
+            self.one_action(data, path)
+        for name in _required(cls):
+            if name not in given and not (cls is Step and name == "action"):
+                self.problem("P106", path, f"{_noun(cls)} has no {name!r}", f"add `{name}:`")
+        if any(name not in given or given[name] is None for name in _required(cls)):
+            return None
+        if cls in (Step, Workflow) and self.marks:
+            given["source"] = self.source(path)
+        return cls(**given)
+
+    def one_action(self, data: dict[str, Any], path: str) -> None:
+        kinds = [key for key in data if key in ACTIONS]
+        if len(kinds) != 1:
+            found = "does nothing" if not kinds else f"does several things: {', '.join(kinds)}"
+            self.problem("P107", path, f"the step {data.get('name')!r} {found}", f"give it exactly one of {', '.join(ACTIONS)}")
+
+    def field(self, cls: type, name: str, hint: Any, value: Any, path: str) -> Any:
+        if name == "resources":
+            return self.resources(value, path)
+        try:
+            return self.typed(hint, value, path)
+        except _Wrong as wrong:
+            self.problem(wrong.code, wrong.path, wrong.message, wrong.fix)
+            return _default(cls, name)
+
+    def resources(self, value: Any, path: str) -> dict[str, int]:
+        if not isinstance(value, dict):
+            self.problem("P105", path, f"expected a mapping of resources, found {_kind(value)}", "write {cpu: 2, memory: 4Gi}")
+            return {}
+        found = {}
+        for name, amount in value.items():
+            try:
+                if not isinstance(amount, str | int | float):
+                    raise ValueError(f"{_kind(amount)} is not a quantity")
+                found[str(name)] = quantity.parse(amount)
+            except ValueError as error:
+                self.problem("P108", f"{path}.{name}", str(error), "write a Kubernetes quantity: 2, 500m, 4Gi")
+        return found
+
+    def typed(self, hint: Any, value: Any, path: str) -> Any:
+        """`value` as `hint` asks. Raises _Wrong."""
+        if hint is Any:
+            return self.value(value, path)
+        if hint is Expr:
+            return self.expression(value, path)
+        if hint is Type:
+            return self.type(value, path)
+        if hint is Edge and isinstance(value, str):
+            return Edge(value)
+        origin = get_origin(hint)
+        if origin in (Union, UnionType):
+            return self.union(get_args(hint), value, path)
+        if origin in (tuple, frozenset):
+            if not isinstance(value, list):
+                raise _Wrong(path, f"expected a list, found {_kind(value)}", "write a list: [ … ]")
+            if get_args(hint)[0] is Any:
+                return self.value(value, path)
+            items = (self.item(get_args(hint)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+            return origin(item for item in items if item is not None)
+        if origin is not None and issubclass(origin, Mapping):
+            if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+                raise _Wrong(path, f"expected a mapping with text as keys, found {_kind(value)}", "write {name: value}")
+            return {key: self.typed(get_args(hint)[1], item, f"{path}.{key}") for key, item in value.items()}
+        if isinstance(hint, type) and issubclass(hint, Enum):
+            return self.enum(hint, value, path)
+        if hasattr(hint, "__dataclass_fields__"):
+            return self.dataclass(hint, value, path)
+        return self.scalar(hint, value, path)
+
+    def item(self, hint: Any, value: Any, path: str) -> Any:
+        try:
+            return self.typed(hint, value, path)
+        except _Wrong as wrong:
+            self.problem(wrong.code, wrong.path, wrong.message, wrong.fix)
+            return None
+
+    def union(self, options: tuple[Any, ...], value: Any, path: str) -> Any:
+        if value is None and NoneType in options:
+            return None
+        rest = [option for option in options if option not in (NoneType, Missing)]
+        if len(rest) == 1:
+            return self.typed(rest[0], value, path)
+        for option in rest:
+            if option in (str, int, float) and type(value) is option:
+                return value
+        names = " or ".join(option.__name__ for option in rest)
+        raise _Wrong(path, f"expected {names}, found {_kind(value)}", f"write {names}")
+
+    def enum(self, hint: type[Enum], value: Any, path: str) -> Any:
+        known = [member.value for member in hint]
+        if value not in known:
+            raise _Wrong(path, f"{str(value)[:80]!r} is not one of {', '.join(known)}", f"use one of those.{nearest(str(value), known)}", "P109")
+        return hint(value)
+
+    def scalar(self, hint: type, value: Any, path: str) -> Any:
+        if hint is float and type(value) in (int, float) and math.isfinite(value):
+            return float(value) if not float(value).is_integer() else int(value)
+        if type(value) is not hint:
+            wanted = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[hint]
+            hint_text = f'write it in quotes: "{value}"' if hint is str and isinstance(value, int | float) else f"write {wanted}"
+            raise _Wrong(path, f"expected {wanted}, found {_kind(value)}", hint_text)
+        return value
+
+    def expression(self, value: Any, path: str) -> Expr:
+        if isinstance(value, bool):
+            return Expr.of("true" if value else "false")
+        if not isinstance(value, str):
+            raise _Wrong(path, f"expected an expression, found {_kind(value)}", "write it as text: params.rows > 1000")
+        try:
+            inner = parse_template(value)
+            if isinstance(inner, Expr):
+                return inner
+            return Expr.of(value)
+        except ExpressionError as error:
+            raise _Wrong(path, f"in {value[:200]!r}, at character {error.position + 1}: {error}", "see `penstock explain P110`", "P110") from None
+
+    def type(self, value: Any, path: str) -> Type:
+        try:
+            return types.parse(value if isinstance(value, str) else repr(value))
+        except ValueError as error:
+            raise _Wrong(path, str(error), f"use one of {', '.join(types.SCALARS)}, list[…], dict[…], optional[…]", "P109") from None
+
+    def value(self, value: Any, path: str) -> Any:
+        if isinstance(value, str):
+            try:
+                return parse_template(value) if "${{" in value else value
+            except ExpressionError as error:
+                raise _Wrong(path, f"in {value[:200]!r}, at character {error.position + 1}: {error}", "see `penstock explain P110`", "P110") from None
+        if isinstance(value, list):
+            if len(value) > 1024 and all(type(item) in (int, float, bool) for item in value):
+                return tuple(value)
+            return tuple(self.value(item, f"{path}[{i}]") for i, item in enumerate(value))
+        if isinstance(value, dict):
+            if not all(isinstance(key, str) for key in value):
+                raise _Wrong(path, "a key of this mapping is not text", "put the key in quotes")
+            return {key: self.value(item, f"{path}.{key}") for key, item in value.items()}
+        if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+            return value
+        raise _Wrong(path, f"{value!r} is not a value that JSON has", "write it as text, in quotes")
+
+
+class _Wrong(Exception):
+    def __init__(self, path: str, message: str, fix: str, code: str = "P105") -> None:
+        super().__init__(message)
+        self.path, self.message, self.fix, self.code = path, message, fix, code
+
+
+@cache
+def _fields(cls: type) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    hidden = {"action"} if cls is Step else set()
+    if cls in (Step, Workflow):
+        hidden.add("source")
+    return {f.name: hints[f.name] for f in fields(cls) if f.name not in hidden}
+
+
+@cache
+def _required(cls: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls) if f.default is NO_DEFAULT and f.default_factory is NO_DEFAULT)
+
+
+def _default(cls: type, name: str) -> Any:
+    for f in fields(cls):
+        if f.name == name and f.default is not NO_DEFAULT:
+            return f.default
+        if f.name == name and f.default_factory is not NO_DEFAULT:
+            return f.default_factory()
+    return None
+
+
+def _noun(cls: type) -> str:
+    return {"ForEach": "a for-each", "While": "a while loop", "Nested": "a nested workflow"}.get(cls.__name__, f"a {cls.__name__.lower()}")
+
+
+def _example(cls: type) -> str:
+    return "{" + ", ".join(f"{name}: …" for name in (*_required(cls), *_fields(cls))[:2]) + "}"
+
+
+__all__ = ["MISSING", "canonical", "digest", "digest_of", "encode", "from_data", "from_text", "to_data", "to_json", "to_yaml"]

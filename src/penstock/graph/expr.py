@@ -1,0 +1,651 @@
+"""Expressions: a subset of CEL, parsed once into a small tree. Never `eval`.
+
+An expression reads the roots that its place offers (`params.lr`, `steps.prepare.outputs.rows`, `item.shard`, `inputs.x`).
+The tree is what the rest of Penstock needs of an expression besides its value: which steps it refers to, its type, and how
+to write it in another language. That is why the parser is here and not behind a library (adr/0003); `evaluate` gives
+values, `infer` types.
+
+Left out of CEL on purpose: bytes, unsigned integers, timestamps, protobuf messages, regular expressions. Added: `truthy(x)`
+and `format(x, spec)` with Python's meaning, and `range(n)`; the Python front end needs them to keep its promises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+MAX_TEXT = 65_536
+MAX_DEPTH = 100
+
+
+class ExpressionError(ValueError):
+    """The text is not an expression. `position` counts characters from 0."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+# -- the tree ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    value: None | bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    of: Node
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    of: Node
+    index: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function, or a method when `of` is set."""
+
+    name: str
+    args: tuple[Node, ...]
+    of: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    op: str
+    of: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    op: str
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`test ? yes : no`"""
+
+    test: Node
+    yes: Node
+    no: Node
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    items: tuple[tuple[Node, Node], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Macro:
+    """`of.map(var, body)` and its kin."""
+
+    name: str
+    of: Node
+    var: str
+    body: Node
+
+
+Node = Const | Name | Member | Index | Call | Unary | Binary | Choice | ListOf | MapOf | Macro
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """An expression in canonical text: two that mean the same up to spaces and brackets are equal.
+
+    Made with `Expr.of(text)` or from a tree with `Expr.tree(node)`; never by hand."""
+
+    text: str
+
+    @staticmethod
+    def of(text: str) -> Expr:
+        return Expr(text) if _SIMPLE.match(text) else Expr(show(parse(text)))
+
+    @staticmethod
+    def tree(node: Node) -> Expr:
+        return Expr(show(node))
+
+    @property
+    def node(self) -> Node:
+        return parse(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Text with expressions in it. At least one part is an Expr, and it is not alone."""
+
+    parts: tuple[str | Expr, ...]
+
+
+# -- parsing ----------------------------------------------------------------------------------------------------------
+
+FUNCTIONS = {
+    "size": 1, "string": 1, "int": 1, "double": 1, "bool": 1, "has": 1, "truthy": 1, "format": 2, "range": (1, 3), "min": 2, "max": 2,
+}  # fmt: skip
+METHODS = {"size": 0, "contains": 1, "startsWith": 1, "endsWith": 1}
+MACROS = ("map", "filter", "all", "exists", "exists_one")
+_WORDS = {"true": True, "false": False, "null": None}
+_RESERVED = frozenset(
+    "as break const continue else for function if import let loop package namespace return var void while in".split()
+)
+_LEVELS = (("||",), ("&&",), ("==", "!=", "<=", ">=", "<", ">", "in"), ("+", "-"), ("*", "/", "%"))
+_LEXEME = re.compile(
+    r"""[ \t\r\n]*(?:
+    (?P<float>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)
+  | (?P<int>0x[0-9a-fA-F]+|\d+)(?P<uint>[uU]\b)?
+  | (?P<prefix>[bB][rR]?|[rR][bB]?)?(?P<str>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+  | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<op>\|\||&&|==|!=|<=|>=|[-+*/%<>!?:.,()\[\]{}])
+  )""",
+    re.X,
+)
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", re.S)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"} | {c: c for c in "\\'\"`?"}
+_SIMPLE = re.compile(r"(?:steps\.(?!\d)\w+\.outputs|params|item|inputs|outputs)\.(?!\d)\w+\Z", re.A)
+"""Plain references are nearly all of the expressions in a large graph; they need no parsing."""
+
+
+@lru_cache(maxsize=1 << 16)
+def parse(text: str) -> Node:
+    """Raises ExpressionError. Bounded in length and depth, so that no document can exhaust the stack."""
+    if len(text) > MAX_TEXT:
+        raise ExpressionError(f"an expression of {len(text)} characters is too long (at most {MAX_TEXT})", 0)
+    return _Parser(text).whole()
+
+
+@dataclass(slots=True)
+class _Parser:
+    text: str
+    at: int = 0
+    kind: str = ""
+    token: str = ""
+    start: int = 0
+    depth: int = 0
+    value: None | bool | int | float | str = None
+
+    def whole(self) -> Node:
+        self.advance()
+        if self.kind == "end":
+            raise ExpressionError("the expression is empty", 0)
+        node = self.choice()
+        if self.kind != "end":
+            raise self.unexpected("the end")
+        return node
+
+    def advance(self) -> None:
+        match = _LEXEME.match(self.text, self.at)
+        if match is None:
+            rest = self.text[self.at :].lstrip()
+            self.start = len(self.text) - len(rest)
+            if rest:
+                what = "this string has no end" if rest[0] in "\"'" else f"{rest[0]!r} has no meaning here"
+                raise ExpressionError(what, self.start)
+            self.kind, self.token, self.at = "end", "", len(self.text)
+            return
+        self.kind = match.lastgroup or ""
+        if self.kind == "uint" or match["prefix"]:
+            raise ExpressionError("unsigned and byte literals are not supported", match.start("int" if self.kind == "uint" else "prefix"))
+        self.token, self.start, self.at = match[self.kind], match.start(self.kind), match.end()
+        if self.kind == "int":
+            self.value = int(self.token, 0) if self.token[:2] == "0x" else int(self.token)
+        elif self.kind == "float":
+            self.value = float(self.token)
+            if self.value in (float("inf"), float("-inf")):
+                raise ExpressionError(f"{self.token} is too large", self.start)
+        elif self.kind == "str":
+            self.value = self.unescape(self.token[1:-1])
+
+    def unescape(self, body: str) -> str:
+        def one(match: re.Match[str]) -> str:
+            code = match[1]
+            if code[0] in "xuU" and len(code) > 1:
+                number = int(code[1:], 16)
+            elif len(code) == 3:
+                number = int(code, 8)
+            elif code in _ESCAPED:
+                return _ESCAPED[code]
+            else:
+                raise ExpressionError(f"\\{code} is not an escape", self.start)
+            if number > 0x10FFFF or 0xD800 <= number < 0xE000:
+                raise ExpressionError(f"\\{code} is not a character", self.start)
+            return chr(number)
+
+        return _ESCAPE.sub(one, body)
+
+    def unexpected(self, wanted: str) -> ExpressionError:
+        found = f"{self.token!r}" if self.kind != "end" else "the end"
+        hint = ""
+        if self.token in ("and", "or", "not"):
+            hint = f"; write {dict(zip(('and', 'or', 'not'), ('&&', '||', '!'), strict=True))[self.token]}"
+        return ExpressionError(f"expected {wanted}, found {found}{hint}", self.start)
+
+    def take(self, op: str) -> bool:
+        if self.kind == "op" and self.token == op:
+            self.advance()
+            return True
+        return False
+
+    def need(self, op: str) -> None:
+        if not self.take(op):
+            raise self.unexpected(f"{op!r}")
+
+    def nest(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ExpressionError(f"nested deeper than {MAX_DEPTH}", self.start)
+
+    def choice(self) -> Node:
+        self.nest()
+        node = self.binary(0)
+        if self.take("?"):
+            yes = self.choice()
+            self.need(":")
+            node = Choice(node, yes, self.choice())
+        self.depth -= 1
+        return node
+
+    def binary(self, level: int) -> Node:
+        if level == len(_LEVELS):
+            return self.unary()
+        node = self.binary(level + 1)
+        length = 0
+        while (self.kind == "op" or self.token == "in") and self.kind != "str" and self.token in _LEVELS[level]:
+            op = self.token
+            self.advance()
+            node = Binary(op, node, self.binary(level + 1))
+            length += 1
+            if length > MAX_DEPTH * 5:
+                raise ExpressionError("too many operators in a row", self.start)
+        return node
+
+    def unary(self) -> Node:
+        if self.kind == "op" and self.token in "!-":
+            op = self.token
+            self.nest()
+            self.advance()
+            operand = self.unary()
+            self.depth -= 1
+            if op == "-" and isinstance(operand, Const) and type(operand.value) in (int, float):
+                return Const(-operand.value)  # type: ignore[operator]
+            return Unary(op, operand)
+        return self.postfix(self.primary())
+
+    def postfix(self, node: Node) -> Node:
+        length = 0
+        while self.kind == "op" and self.token in (".", "["):
+            length += 1
+            if length > MAX_DEPTH:
+                raise ExpressionError(f"nested deeper than {MAX_DEPTH}", self.start)
+            if self.take("["):
+                node = Index(node, self.choice())
+                self.need("]")
+                continue
+            self.advance()
+            if self.kind != "word":
+                raise self.unexpected("a name after '.'")
+            name, start = self.token, self.start
+            self.advance()
+            node = self.method(node, name, start) if self.take("(") else Member(node, name)
+        return node
+
+    def method(self, of: Node, name: str, start: int) -> Node:
+        args = self.list_until(")")
+        if name in MACROS:
+            if len(args) != 2 or not isinstance(args[0], Name):
+                raise ExpressionError(f"{name} takes a variable and an expression: list.{name}(x, ...)", start)
+            return Macro(name, of, args[0].id, args[1])
+        if name not in METHODS:
+            raise ExpressionError(f"there is no method {name}(); there are {', '.join((*METHODS, *MACROS))}", start)
+        if len(args) != METHODS[name]:
+            raise ExpressionError(f"{name}() takes {METHODS[name]} argument(s), {len(args)} given", start)
+        return Call(name, args, of)
+
+    def primary(self) -> Node:
+        kind, token, start = self.kind, self.token, self.start
+        if kind in ("int", "float", "str"):
+            value = self.value
+            self.advance()
+            return Const(value)
+        if kind == "word":
+            if token in _WORDS:
+                self.advance()
+                return Const(_WORDS[token])
+            if token in _RESERVED or token in ("and", "or", "not"):
+                raise self.unexpected("a value")
+            self.advance()
+            return self.call(token, start) if self.take("(") else Name(token)
+        if self.take("("):
+            node = self.choice()
+            self.need(")")
+            return node
+        if self.take("["):
+            return ListOf(self.list_until("]"))
+        if self.take("{"):
+            return self.mapping()
+        raise self.unexpected("a value")
+
+    def call(self, name: str, start: int) -> Node:
+        args = self.list_until(")")
+        arity = FUNCTIONS.get(name)
+        if arity is None:
+            raise ExpressionError(f"there is no function {name}(); there are {', '.join(FUNCTIONS)}", start)
+        low, high = (arity, arity) if isinstance(arity, int) else arity
+        if not low <= len(args) <= high:
+            raise ExpressionError(f"{name}() takes {low} argument(s), {len(args)} given", start)
+        if name == "has" and not isinstance(args[0], Member):
+            raise ExpressionError("has() takes a field: has(a.b)", start)
+        return Call(name, args)
+
+    def list_until(self, end: str) -> tuple[Node, ...]:
+        items: list[Node] = []
+        while not self.take(end):
+            items.append(self.choice())
+            if not (self.kind == "op" and self.token == end):
+                self.need(",")
+        return tuple(items)
+
+    def mapping(self) -> Node:
+        items: list[tuple[Node, Node]] = []
+        while not self.take("}"):
+            key = self.choice()
+            self.need(":")
+            items.append((key, self.choice()))
+            if not (self.kind == "op" and self.token == "}"):
+                self.need(",")
+        return MapOf(tuple(items))
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.A)
+
+
+def is_identifier(text: str) -> bool:
+    return _IDENTIFIER.match(text) is not None and text not in _WORDS and text not in _RESERVED
+
+
+def quote(text: str) -> str:
+    """A string literal that CEL, and JSON, read back to the same text."""
+    out = []
+    for char in text:
+        code = ord(char)
+        if char in '"\\':
+            out.append("\\" + char)
+        elif char == "\n":
+            out.append("\\n")
+        elif code < 32 or code == 127 or 0x80 <= code < 0xA0 or code in (0x2028, 0x2029):
+            out.append(f"\\u{code:04x}")
+        else:
+            out.append(char)
+    return '"' + "".join(out) + '"'
+
+
+def show(node: Node, level: int = 0) -> str:
+    """Canonical text with the fewest brackets. `parse(show(n)) == n` for every tree that `parse` can give."""
+    match node:
+        case Const(value):
+            return _show_const(value, level)
+        case Name(id):
+            return id
+        case Member(of, name):
+            return f"{show(of, 7)}.{name}" if is_identifier(name) else f"{show(of, 7)}[{quote(name)}]"
+        case Index(of, Const(str(name))) if is_identifier(name):
+            return f"{show(of, 7)}.{name}"
+        case Index(of, index):
+            return f"{show(of, 7)}[{show(index)}]"
+        case Call(name, args, of):
+            inner = ", ".join(map(show, args))
+            return f"{show(of, 7)}.{name}({inner})" if of is not None else f"{name}({inner})"
+        case Macro(name, of, var, body):
+            return f"{show(of, 7)}.{name}({var}, {show(body)})"
+        case ListOf(items):
+            return "[" + ", ".join(map(show, items)) + "]"
+        case MapOf(pairs):
+            return "{" + ", ".join(f"{show(key)}: {show(value)}" for key, value in pairs) + "}"
+        case Unary(op, of):
+            return _bracket(op + show(of, 6), level > 6)
+        case Binary(op, left, right):
+            own = next(i for i, ops in enumerate(_LEVELS) if op in ops) + 1
+            return _bracket(f"{show(left, own)} {op} {show(right, own + 1)}", level > own)
+        case Choice(test, yes, no):
+            return _bracket(f"{show(test, 1)} ? {show(yes)} : {show(no)}", level > 0)
+
+
+def _bracket(text: str, needed: bool) -> str:
+    return f"({text})" if needed else text
+
+
+def _show_const(value: None | bool | int | float | str, level: int) -> str:
+    if isinstance(value, str):
+        return quote(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value)
+    if isinstance(value, float) and "." not in text and "e" not in text:
+        text += ".0"
+    return _bracket(text, level > 6 and text[0] == "-")
+
+
+# -- reading the tree -------------------------------------------------------------------------------------------------
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Const() | Name():
+            return ()
+        case Member(of, _):
+            return (of,)
+        case Index(of, index):
+            return (of, index)
+        case Call(_, args, of):
+            return args if of is None else (of, *args)
+        case Unary(_, of):
+            return (of,)
+        case Binary(_, left, right):
+            return (left, right)
+        case Choice(test, yes, no):
+            return (test, yes, no)
+        case ListOf(items):
+            return items
+        case MapOf(pairs):
+            return tuple(part for pair in pairs for part in pair)
+        case Macro(_, of, _, body):
+            return (of, body)
+
+
+def path_of(node: Node) -> tuple[str, ...] | None:
+    """`steps["a-b"].outputs.x` -> ("steps", "a-b", "outputs", "x"); None for anything that is not a plain path."""
+    parts: list[str] = []
+    while True:
+        match node:
+            case Member(of, name):
+                parts.append(name)
+                node = of
+            case Index(of, Const(str(name))):
+                parts.append(name)
+                node = of
+            case Name(id):
+                parts.append(id)
+                return tuple(reversed(parts))
+            case _:
+                return None
+
+
+@lru_cache(maxsize=1 << 16)
+def references(text: str) -> tuple[tuple[str, ...], ...]:
+    """Every outermost path that an expression reads, in order, without the variables that its macros bind."""
+    if _SIMPLE.match(text):
+        return (tuple(text.split(".")),)
+    return tuple(dict.fromkeys(_paths(parse(text), frozenset())))
+
+
+def _paths(node: Node, bound: frozenset[str]) -> Iterator[tuple[str, ...]]:
+    path = path_of(node)
+    if path is not None:
+        if path[0] not in bound:
+            yield path
+        return
+    if isinstance(node, Macro):
+        yield from _paths(node.of, bound)
+        yield from _paths(node.body, bound | {node.var})
+        return
+    for child in children(node):
+        yield from _paths(child, bound)
+
+
+def reference(*path: str) -> Node:
+    """("steps", "a-b", "outputs", "x") -> the tree that reads it."""
+    node: Node = Name(path[0])
+    for name in path[1:]:
+        node = Member(node, name) if is_identifier(name) else Index(node, Const(name))
+    return node
+
+
+def replace(node: Node, swap: dict[tuple[str, ...], Node]) -> Node:
+    """The same tree with paths exchanged; the longest prefix of a path that is in `swap` wins."""
+    return _replace(node, swap, frozenset())
+
+
+def _replace(node: Node, swap: dict[tuple[str, ...], Node], bound: frozenset[str]) -> Node:
+    path = path_of(node)
+    if path is not None:
+        if path[0] in bound:
+            return node
+        for length in range(len(path), 0, -1):
+            if path[:length] in swap:
+                return _extend(swap[path[:length]], path[length:])
+        return node
+
+    def again(part: Node) -> Node:
+        return _replace(part, swap, bound)
+
+    match node:
+        case Member(of, name):
+            return Member(again(of), name)
+        case Index(of, index):
+            return Index(again(of), again(index))
+        case Call(name, args, of):
+            return Call(name, tuple(map(again, args)), None if of is None else again(of))
+        case Unary(op, of):
+            return Unary(op, again(of))
+        case Binary(op, left, right):
+            return Binary(op, again(left), again(right))
+        case Choice(test, yes, no):
+            return Choice(again(test), again(yes), again(no))
+        case ListOf(items):
+            return ListOf(tuple(map(again, items)))
+        case MapOf(pairs):
+            return MapOf(tuple((again(key), again(value)) for key, value in pairs))
+        case Macro(name, of, var, body):
+            return Macro(name, again(of), var, _replace(body, swap, bound | {var}))
+        case _:
+            return node
+
+
+def _extend(node: Node, names: tuple[str, ...]) -> Node:
+    for name in names:
+        node = Member(node, name) if is_identifier(name) else Index(node, Const(name))
+    return node
+
+
+# -- text with expressions in it --------------------------------------------------------------------------------------
+
+_OPEN = re.compile(r"\$?\$\{\{")
+
+
+def parse_template(text: str) -> str | Expr | Template:
+    """`a ${{ x }} b` -> Template; `${{ x }}` alone -> Expr, which keeps its type; no braces -> the text itself.
+
+    `$${{` stands for a literal `${{`. Raises ExpressionError with its position in `text`."""
+    if "${{" not in text:
+        return text
+    parts: list[str | Expr] = []
+    plain = ""
+    at = 0
+    for match in _OPEN.finditer(text):
+        if match.start() < at:
+            continue
+        plain += text[at : match.start()]
+        if len(match[0]) == 4:
+            plain += "${{"
+            at = match.end()
+            continue
+        end = _closing(text, match.end())
+        try:
+            found = Expr.of(text[match.end() : end].strip())
+        except ExpressionError as error:
+            raise ExpressionError(str(error), match.end() + error.position) from None
+        at = end + 2
+        if isinstance(constant := _constant(found), str):
+            plain += constant
+            continue
+        if plain:
+            parts.append(plain)
+        plain = ""
+        parts.append(found)
+    plain += text[at:]
+    if plain or not parts:
+        parts.append(plain)
+    return parts[0] if len(parts) == 1 else Template(tuple(parts))
+
+
+def _constant(expr: Expr) -> object:
+    """`${{ "text" }}` is text: the one way to put a dollar sign right before an expression."""
+    return expr.node.value if isinstance(expr.node, Const) else None
+
+
+def _closing(text: str, start: int) -> int:
+    """Where `}}` ends the expression: not inside a string, not where a map literal closes."""
+    depth = 0
+    at = start
+    while at < len(text):
+        char = text[at]
+        if char in "\"'":
+            close = at + 1
+            while close < len(text) and text[close] != char:
+                close += 2 if text[close] == "\\" else 1
+            at = close
+        elif char == "{":
+            depth += 1
+        elif char == "}":
+            if depth == 0 and text.startswith("}}", at):
+                return at
+            depth -= 1
+        at += 1
+    raise ExpressionError("'${{' has no '}}'; write '$${{' for the characters themselves", start - 3)
+
+
+def show_template(value: str | Expr | Template) -> str:
+    """The inverse of parse_template."""
+    if isinstance(value, str):
+        return value.replace("${{", "$${{")
+    if isinstance(value, Expr):
+        return f"${{{{ {value.text} }}}}"
+    out = ""
+    for part in value.parts:
+        if isinstance(part, Expr) and out.endswith("$"):
+            bare = out.rstrip("$")
+            out = f"{bare}${{{{ {quote(out[len(bare) :])} }}}}"
+        out += show_template(part)
+    return out

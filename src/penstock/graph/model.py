@@ -1,0 +1,416 @@
+"""The workflow as plain frozen data. Built by author and formats, read by everything above; imports nothing that acts.
+
+One workflow is a list of steps. A step says what it does (`action`), with which inputs, what comes out, what it must wait
+for, how often it runs, what it needs of a machine, and which queue it belongs to. Values that are not known when the
+workflow is written are expressions (see expr) over these roots:
+
+    params.NAME                  the workflow's parameters
+    steps.NAME.outputs.OUTPUT    what another step gave; a list, in order, if that step has a for-each
+    steps.NAME.outcome           how it ended (in `trigger`, `when` and exit handlers)
+    item.NAME                    the loop variables of this step's own for-each
+    inputs.NAME, outputs.NAME    this step's own, inside its action and its while loop
+    object, response, attempt    a resource step's object; an http step's answer; the failed try, in a retry condition
+    workflow.outcome             how the workflow ended, in exit handlers
+
+Lists inside the model are tuples. Maps are dicts that nobody changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Final
+
+from penstock.errors import Source
+from penstock.graph.expr import Expr, Template, references
+from penstock.graph.types import ANY, Type
+
+Value = Any
+"""JSON data whose leaves may also be Expr or Template."""
+
+
+class Missing:
+    """No default was given, which is not the same as a default of null."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __reduce__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing()
+
+
+class Outcome(StrEnum):
+    """How a step ended. An evicted task has not ended: it is queued again."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """It ran and did not succeed: exit code, exception, timeout."""
+    ERRORED = "errored"
+    """It could not be run: no image, no machine, a lost worker."""
+    SKIPPED = "skipped"
+    """Its `when` was false, or its loop had no items."""
+    OMITTED = "omitted"
+    """What it waits for ended in an outcome it did not ask for."""
+    CANCELLED = "cancelled"
+
+
+NORMAL: Final = frozenset({Outcome.SUCCEEDED, Outcome.SKIPPED})
+"""What a plain dependency asks for. A skipped step does not hold up those behind it."""
+
+
+class Unit(StrEnum):
+    """How a workflow is cut into reservations."""
+
+    WORKFLOW = "workflow"
+    STAGE = "stage"
+    TASK = "task"
+    REUSE = "reuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """What a workflow is given. Without a default it must be given."""
+
+    name: str
+    type: Type = ANY
+    default: Value = MISSING
+    choices: tuple[Value, ...] = ()
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """A named value that a step is given. With a `path`, it is laid there as a file before the step starts."""
+
+    name: str
+    value: Value
+    type: Type = ANY
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A named value that comes out.
+
+    Of a container or script: read from `path`, by default the file $PENSTOCK_OUTPUTS/NAME; `/dev/stdout` is what it
+    printed. Of a function: what it returned. Of a resource, http step or workflow: `value`, an expression. Of a suspend
+    step: supplied by whoever resumes it. `default` stands in when the step was skipped."""
+
+    name: str
+    type: Type = ANY
+    path: str | None = None
+    value: Value = MISSING
+    default: Value = MISSING
+
+
+# -- what a step does -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    kind: ClassVar[str] = "container"
+    image: Value
+    command: tuple[Value, ...] = ()
+    args: tuple[Value, ...] = ()
+    env: Mapping[str, Value] = field(default_factory=dict)
+    workdir: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A text handed to an interpreter. Without an image it runs where the engine runs."""
+
+    kind: ClassVar[str] = "script"
+    source: Value
+    command: tuple[Value, ...] = ("sh",)
+    image: Value = None
+    env: Mapping[str, Value] = field(default_factory=dict)
+    workdir: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A Python function, called with the step's inputs as keyword arguments."""
+
+    kind: ClassVar[str] = "function"
+    module: str
+    name: str
+    code: str = ""
+    """Digest of the function's source and of everything of the author's that it uses."""
+    image: Value = None
+    env: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A Kubernetes object that is created (or applied, patched, …) and then watched until a condition holds."""
+
+    kind: ClassVar[str] = "resource"
+    manifest: Value
+    action: str = "create"
+    success_condition: Expr | None = None
+    failure_condition: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspend:
+    """Waits for a person, or for `duration` seconds."""
+
+    kind: ClassVar[str] = "suspend"
+    duration: float | None = None
+    message: Value = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http:
+    kind: ClassVar[str] = "http"
+    url: Value
+    method: str = "GET"
+    headers: Mapping[str, Value] = field(default_factory=dict)
+    body: Value = None
+    success_condition: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nested:
+    """Another workflow, by its name in the root's `definitions`. The step's inputs are its parameters."""
+
+    kind: ClassVar[str] = "workflow"
+    name: str
+
+
+Action = Container | Script | Function | Resource | Suspend | Http | Nested
+ACTIONS: Final[Mapping[str, type[Any]]] = {
+    cls.kind: cls for cls in (Container, Script, Function, Resource, Suspend, Http, Nested)
+}
+RESOURCE_ACTIONS: Final = ("create", "apply", "patch", "replace", "delete", "get")
+
+
+# -- when and how often -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Wait for `step`, and go on only if it ended in one of `outcomes`."""
+
+    step: str
+    outcomes: frozenset[Outcome] = NORMAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForEach:
+    """One task for each combination. Variables of one axis advance together (zip), axes multiply (cross), and the items
+    of a later axis may use the variables of an earlier one (nested)."""
+
+    axes: tuple[Mapping[str, Value], ...]
+    parallel: int | None = None
+    """At most so many at the same time."""
+    gang: bool = False
+    """All or nothing. Otherwise the tasks are independent and may be admitted a few at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class While:
+    """Run again while `condition` holds, the outputs of one round feeding the inputs of the next by `carry`.
+
+    `test="before"`: over `inputs`, before each round, so perhaps no round at all. `"after"`: over `outputs`, after each."""
+
+    condition: Expr
+    carry: Mapping[str, str] = field(default_factory=dict)
+    max_iterations: int = 100
+    test: str = "after"
+    at_limit: str = "stop"
+    """`stop`: go on with the last round's outputs. `fail`: the step has failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Wait `initial` seconds, then `factor` times longer each time, never more than `longest`."""
+
+    initial: float = 1.0
+    factor: float = 2.0
+    longest: float = 300.0
+    jitter: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Try again, at most `limit` times. Evictions are not tries."""
+
+    limit: int
+    backoff: Backoff = Backoff()
+    on: tuple[str, ...] = ("failed", "errored", "timeout")
+    exit_codes: tuple[int, ...] = ()
+    """Only these, if any are given."""
+    exceptions: tuple[str, ...] = ()
+    when: Expr | None = None
+    """Over `attempt.exit_code`, `attempt.message`, `attempt.number`, `attempt.outcome`."""
+
+
+RETRY_ON: Final = ("failed", "errored", "timeout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """On which machines. Affinity is Kubernetes' own object, passed through."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: Value = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """May an earlier result stand in for a new one? `version` is changed by hand to say no once."""
+
+    enabled: bool = True
+    version: str = ""
+    ttl: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    name: str
+    action: Action
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    needs: tuple[Edge, ...] = ()
+    """Said by the author. Steps whose outputs are used are waited for without being named here."""
+    trigger: Expr | None = None
+    """Over `steps.X.outcome`, once every needed step has ended. False: the step is omitted."""
+    when: Expr | None = None
+    """False: the step, or this task of it, is skipped."""
+    each: ForEach | None = None
+    loop: While | None = None
+    retry: Retry | None = None
+    timeout: float | None = None
+    """Seconds from admission."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """Thousandths of a unit, by resource, for one pod."""
+    replicas: int = 1
+    """Pods of one task; they start together or not at all."""
+    placement: Placement | None = None
+    queue: str | None = None
+    priority: str | int | None = None
+    group: str | None = None
+    """Steps of one group form one stage."""
+    cache: Cache = Cache()
+    doc: str = ""
+    source: Source | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    name: str
+    params: tuple[Parameter, ...] = ()
+    steps: tuple[Step, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    on_exit: tuple[Step, ...] = ()
+    """Run when everything else has ended, whatever the outcome. They never queue."""
+    queue: str | None = None
+    priority: str | int | None = None
+    unit: Unit | None = None
+    """None: by stage."""
+    parallel: int | None = None
+    timeout: float | None = None
+    fail_fast: bool = False
+    definitions: tuple[Workflow, ...] = ()
+    """The workflows that steps refer to by name. Only the root has any."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    doc: str = ""
+    source: Source | None = field(default=None, compare=False)
+
+
+# -- reading a workflow -----------------------------------------------------------------------------------------------
+
+
+def expressions(value: Value) -> Iterator[Expr]:
+    """Every expression inside a value."""
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, Template):
+        for part in value.parts:
+            if isinstance(part, Expr):
+                yield part
+    elif isinstance(value, tuple | list):
+        if value and isinstance(value[0], int | float) and len(value) > 1024:
+            return  # a long list of plain numbers: a million loop items must not be walked
+        for item in value:
+            if not isinstance(item, str | int | float):
+                yield from expressions(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from expressions(item)
+
+
+def action_values(action: Action) -> Iterator[tuple[str, Value]]:
+    """(field, value) of everything in an action that may hold expressions over the step's surroundings."""
+    match action:
+        case Container(image=image, command=command, args=args, env=env):
+            yield from (("image", image), ("command", command), ("args", args), ("env", env))
+        case Script(source=source, command=command, image=image, env=env):
+            yield from (("source", source), ("command", command), ("image", image), ("env", env))
+        case Function(image=image, env=env):
+            yield from (("image", image), ("env", env))
+        case Resource(manifest=manifest):
+            yield ("manifest", manifest)
+        case Suspend(message=message):
+            yield ("message", message)
+        case Http(url=url, headers=headers, body=body):
+            yield from (("url", url), ("headers", headers), ("body", body))
+        case Nested():
+            return
+
+
+def step_values(step: Step) -> Iterator[tuple[str, Value]]:
+    """(place, value) of everything in a step that may read its surroundings."""
+    for given in step.inputs:
+        yield f"inputs.{given.name}", given.value
+    for name, value in action_values(step.action):
+        if value:
+            yield f"{step.action.kind}.{name}", value
+    if step.trigger is not None:
+        yield "trigger", step.trigger
+    if step.when is not None:
+        yield "when", step.when
+    if step.each is not None:
+        for axis in step.each.axes:
+            for name, items in axis.items():
+                yield f"each.{name}", items
+    if step.loop is not None:
+        yield "loop.condition", step.loop.condition
+    for output in step.outputs:
+        if output.value is not MISSING:
+            yield f"outputs.{output.name}", output.value
+
+
+def upstream_in(value: Value) -> Iterator[str]:
+    """The names of the steps that a value reads."""
+    for expr in expressions(value):
+        for path in references(expr.text):
+            if path[0] == "steps" and len(path) > 1:
+                yield path[1]
+
+
+def edges_of(step: Step) -> dict[str, frozenset[Outcome]]:
+    """Every step that this one waits for, said or inferred, with the outcomes it goes on with. What is said wins."""
+    found = {edge.step: edge.outcomes for edge in step.needs}
+    for place, value in step_values(step):
+        for name in upstream_in(value):
+            if name not in found:
+                # A trigger decides by itself what an outcome means.
+                found[name] = frozenset(Outcome) if place == "trigger" else NORMAL
+    return found

@@ -1,0 +1,181 @@
+"""The types of values that pass between steps. Few, closed under JSON, plus files.
+
+Written as text everywhere (`list[int]`), so that a document, a message and Python agree. Called by model, check, infer
+and the two Python forms.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+SCALARS = ("any", "null", "bool", "int", "float", "str", "file", "dir", "object")
+"""`any` fits everywhere. `object` is a Python value that has no JSON form; it passes whole, by reference, and cannot be
+looked into by an expression."""
+GENERIC = {"list": 1, "dict": 1, "optional": 1, "tuple": -1}
+_ALIASES = {
+    "string": "str", "integer": "int", "number": "float", "boolean": "bool", "json": "any", "array": "list", "double": "float",
+    "artifact": "file", "directory": "dir", "map": "dict",
+}  # fmt: skip
+_TOKEN = re.compile(r"\s*([A-Za-z_]+|[\[\],])")
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """`Type("list", (INT,))` is `list[int]`."""
+
+    name: str
+    args: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}[{', '.join(map(str, self.args))}]" if self.args else self.name
+
+    @property
+    def item(self) -> Type:
+        """The type of one element, as seen by a loop or an index."""
+        if self.name in ("list", "dict") and self.args:
+            return self.args[0]
+        if self.name == "tuple" and self.args:
+            return join(*self.args)
+        if self.name == "optional":
+            return self.args[0].item
+        return STR if self.name == "str" else ANY
+
+
+ANY, NULL, BOOL, INT, FLOAT, STR, FILE, DIR, OBJECT = (Type(name) for name in SCALARS)
+
+
+def list_of(item: Type) -> Type:
+    return Type("list", (item,))
+
+
+def optional(inner: Type) -> Type:
+    return inner if inner.name in ("optional", "any", "null") else Type("optional", (inner,))
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Type:
+    """`list[int]` -> Type. Raises ValueError that names what is not known."""
+    tokens = []
+    position = 0
+    while position < len(text.rstrip()):
+        match = _TOKEN.match(text, position)
+        if match is None or len(tokens) > 64:
+            raise ValueError(f"{text!r} is not a type")
+        tokens.append(match[1])
+        position = match.end()
+    result, rest = _read(tokens, text)
+    if rest:
+        raise ValueError(f"{text!r} is not a type: {rest[0]!r} is left over")
+    return result
+
+
+def _read(tokens: list[str], text: str) -> tuple[Type, list[str]]:
+    if not tokens:
+        raise ValueError(f"{text!r} is not a type")
+    name, rest = _ALIASES.get(tokens[0], tokens[0]), tokens[1:]
+    if name not in SCALARS and name not in GENERIC:
+        from penstock.errors import nearest
+
+        raise ValueError(f"{tokens[0]!r} is not a type.{nearest(tokens[0], [*SCALARS, *GENERIC, *_ALIASES])}")
+    args: list[Type] = []
+    if rest[:1] == ["["]:
+        separator = "["
+        while separator in ("[", ","):
+            arg, rest = _read(rest[1:], text)
+            args.append(arg)
+            if not rest:
+                raise ValueError(f"{text!r} is not a type: a ']' is missing")
+            separator = rest[0]
+        if separator != "]":
+            raise ValueError(f"{text!r} is not a type: {separator!r} is out of place")
+        rest = rest[1:]
+    if name in SCALARS and args:
+        raise ValueError(f"{name} takes no arguments in {text!r}")
+    wanted = GENERIC.get(name, 0)
+    if wanted == 1 and not args:
+        args = [ANY]
+    if wanted == 1 and len(args) == 2 and name == "dict" and args[0] == STR:
+        args = args[1:]
+    if wanted == 1 and len(args) != 1:
+        raise ValueError(f"{name} takes one argument in {text!r}")
+    if name == "optional":
+        return optional(args[0]), rest
+    return Type(name, tuple(args)), rest
+
+
+def fits(given: Type, wanted: Type) -> bool:
+    """May a value of type `given` be used where `wanted` is asked for?"""
+    if given == wanted or "any" in (given.name, wanted.name) or wanted.name == "object":
+        return True
+    if wanted.name == "optional":
+        return given.name == "null" or fits(given.args[0] if given.name == "optional" else given, wanted.args[0])
+    if given.name == "optional":
+        return fits(given.args[0], wanted)
+    if (given.name, wanted.name) in (("int", "float"), ("file", "str"), ("dir", "str"), ("str", "file"), ("str", "dir")):
+        return True
+    if given.name == "object":
+        return False
+    if given.name == "tuple" and wanted.name == "tuple" and given.args and wanted.args:
+        return len(given.args) == len(wanted.args) and all(map(fits, given.args, wanted.args))
+    if given.name in ("list", "tuple") and wanted.name in ("list", "tuple"):
+        return fits(given.item, wanted.item)
+    return given.name == "dict" == wanted.name and fits(given.item, wanted.item)
+
+
+def join(*types: Type) -> Type:
+    """The narrowest type that all of these fit."""
+    if not types:
+        return ANY
+    result = types[0]
+    for other in types[1:]:
+        if fits(other, result) and result.name != "any":
+            continue
+        if fits(result, other) and other.name != "any":
+            result = other
+        elif "null" in (result.name, other.name):
+            result = optional(result if other.name == "null" else other)
+        else:
+            return ANY
+    return result
+
+
+def of_value(value: object) -> Type:
+    """The type of a plain value. Long lists are judged by their first elements: a million items must stay cheap."""
+    if value is None:
+        return NULL
+    if isinstance(value, bool):
+        return BOOL
+    if isinstance(value, int):
+        return INT
+    if isinstance(value, float):
+        return FLOAT
+    if isinstance(value, str):
+        return STR
+    if isinstance(value, range):
+        return list_of(INT)
+    if isinstance(value, list | tuple):
+        return list_of(join(*(of_value(item) for item in value[:32])))
+    if isinstance(value, dict):
+        return Type("dict", (join(*(of_value(item) for item in list(value.values())[:32])),))
+    return ANY
+
+
+def accepts(wanted: Type, value: object) -> bool:
+    """Is this very value one of that type? Looks at every element."""
+    if wanted.name in ("any", "object"):
+        return True
+    if wanted.name == "optional":
+        return value is None or accepts(wanted.args[0], value)
+    if wanted.name in ("list", "tuple"):
+        if not isinstance(value, list | tuple | range):
+            return False
+        if isinstance(value, range):
+            return wanted.item.name in ("int", "float", "any")
+        if wanted.name == "tuple" and wanted.args:
+            return len(value) == len(wanted.args) and all(map(accepts, wanted.args, value))
+        return wanted.item.name == "any" or all(accepts(wanted.item, item) for item in value)
+    if wanted.name == "dict":
+        return isinstance(value, dict) and all(accepts(wanted.item, item) for item in value.values())
+    return fits(of_value(value), wanted)

@@ -1,0 +1,224 @@
+"""The heaviest set of nodes of a DAG of which no two are ordered: exact, without a transitive closure.
+
+Called by demand, once for each resource. By Dilworth's theorem in its weighted form the answer is the least flow that covers
+every node v at least weight(v) times. Start with one path for each unit of weight and join paths end to beginning wherever a
+way leads from one to the other; what can no longer be joined is the answer. Joining is a maximum flow:
+
+    source → out(v)  weight(v)      a path ends at v and looks for a beginning
+    in(v) → sink     weight(v)      a path begins at v
+    out(u) → in(v)   unbounded      for each edge u → v
+    in(v) → out(v)   unbounded      on the way, a path may pass through v
+
+The flow is found with Dinic's method on arrays, after a greedy start that already joins most of it; in(v) and out(v), source
+and sink are not stored as nodes but known from the arrays they live in. The minimum cut gives the set itself: v belongs to it
+if out(v) can still be reached and in(v) cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def heaviest_antichain(weights: Sequence[int], edges: Sequence[tuple[int, int]]) -> tuple[int, list[int]]:
+    """(weight, nodes). Nodes are numbered in topological order: every edge (u, v) has u < v."""
+    if not any(weights):
+        return 0, []
+    flow = _Flow(weights, edges)
+    flow.greedy()
+    for choice in (0, -1):
+        flow.carry(choice)
+    while flow.levels():
+        flow.push()
+    nodes = [v for v in range(len(weights)) if flow.out_level[v] >= 0 > flow.in_level[v] and weights[v] > 0]
+    return sum(flow.begins), nodes
+
+
+class _Flow:
+    """`ends[u]`: path ends at u not yet joined (source side); `begins[v]`: beginnings not yet joined (sink side)."""
+
+    def __init__(self, weights: Sequence[int], edges: Sequence[tuple[int, int]]) -> None:
+        self.size = len(weights)
+        self.tail = [u for u, _ in edges]
+        self.head = [v for _, v in edges]
+        self.down: list[list[int]] = [[] for _ in range(self.size)]
+        self.up: list[list[int]] = [[] for _ in range(self.size)]
+        for edge, (u, v) in enumerate(edges):
+            self.down[u].append(edge)
+            self.up[v].append(edge)
+        self.used = [0] * len(edges)
+        self.through = [0] * self.size
+        self.ends = list(weights)
+        self.begins = list(weights)
+        self.in_level: list[int] = []
+        self.out_level: list[int] = []
+        self.last = 0
+
+    def greedy(self) -> None:
+        """Join along single edges, taking first from those that have the fewest other chances."""
+        ends, begins, tail, used, down = self.ends, self.begins, self.tail, self.used, self.down
+        for v in range(self.size):
+            wanted = begins[v]
+            if not wanted:
+                continue
+            for edge in sorted(self.up[v], key=lambda e: len(down[tail[e]])):
+                u = tail[edge]
+                taken = min(ends[u], wanted)
+                if taken:
+                    used[edge] += taken
+                    ends[u] -= taken
+                    wanted -= taken
+                    if not wanted:
+                        break
+            begins[v] = wanted
+
+    def carry(self, choice: int) -> None:
+        """Let every open end travel on, each node handing all it has to one successor (its first or its last), and join
+        wherever a beginning is met on the way. Long chains, where joining along single edges leaves much for Dinic, are
+        settled here. What travelled in vain is taken back: amounts are fixed from the bottom up."""
+        ends, begins, down, head = self.ends, self.begins, self.down, self.head
+        arrived = [0] * self.size
+        taken = [0] * self.size
+        via = [edges[choice] if edges else -1 for edges in down]
+        for v in range(self.size):
+            taken[v] = min(begins[v], arrived[v])
+            if via[v] >= 0:
+                arrived[head[via[v]]] += ends[v] + arrived[v] - taken[v]
+        owed = [0] * self.size
+        for v in range(self.size - 1, -1, -1):
+            # What the nodes below v really took of what v handed on: first v's own ends, then what passed through it.
+            leaving = 0
+            if via[v] >= 0 and owed[head[via[v]]]:
+                below = head[via[v]]
+                leaving = min(owed[below], ends[v] + arrived[v] - taken[v])
+                owed[below] -= leaving
+                self.used[via[v]] += leaving
+            own = min(ends[v], leaving)
+            ends[v] -= own
+            self.through[v] += leaving - own
+            begins[v] -= taken[v]
+            owed[v] = taken[v] + leaving - own
+
+    def levels(self) -> bool:
+        """Breadth first from every open end; stops at the nearest open beginning. False if there is none to reach."""
+        tail, head, down, up, used, through, begins = self.tail, self.head, self.down, self.up, self.used, self.through, self.begins
+        self.in_level = in_level = [-1] * self.size
+        self.out_level = out_level = [-1] * self.size
+        outs = [u for u in range(self.size) if self.ends[u]]
+        for u in outs:
+            out_level[u] = 0
+        level = 0
+        while outs:
+            ins: list[int] = []
+            found = False
+            level += 1
+            for u in outs:
+                for edge in down[u]:
+                    v = head[edge]
+                    if in_level[v] < 0:
+                        in_level[v] = level
+                        ins.append(v)
+                        if begins[v]:
+                            found = True
+                if through[u] and in_level[u] < 0:
+                    in_level[u] = level
+                    ins.append(u)
+                    if begins[u]:
+                        found = True
+            if found:
+                self.last = level
+                return True
+            level += 1
+            outs = []
+            for v in ins:
+                if out_level[v] < 0:
+                    out_level[v] = level
+                    outs.append(v)
+                for edge in up[v]:
+                    u = tail[edge]
+                    if used[edge] and out_level[u] < 0:
+                        out_level[u] = level
+                        outs.append(u)
+        return False
+
+    def push(self) -> None:
+        """Send all that the current levels allow: depth first, without recursion, each arc looked at once."""
+        self.next_out = [0] * self.size
+        self.next_in = [0] * self.size
+        for start in range(self.size):
+            if self.out_level[start] == 0:
+                while self.ends[start]:
+                    path = self.find(start)
+                    if path is None:
+                        break
+                    self.send(start, path)
+
+    def find(self, start: int) -> list[tuple[int, int, int]] | None:
+        """A way from out(start) to an open beginning: (kind, edge or node, node come from), innermost last.
+
+        Kinds: 0 along an edge, 1 back out of a node passed through, 2 through a node, 3 back along an edge in use."""
+        tail, head, down, up, used, through = self.tail, self.head, self.down, self.up, self.used, self.through
+        in_level, out_level, next_out, next_in, begins, last = self.in_level, self.out_level, self.next_out, self.next_in, self.begins, self.last
+        path: list[tuple[int, int, int]] = []
+        node, outside = start, True
+        while True:
+            if outside:
+                edges, k, level = down[node], next_out[node], out_level[node] + 1
+                while k < len(edges) and in_level[head[edges[k]]] != level:
+                    k += 1
+                next_out[node] = k
+                if k < len(edges):
+                    path.append((0, edges[k], node))
+                    node, outside = head[edges[k]], False
+                elif k == len(edges) and through[node] and in_level[node] == level:
+                    path.append((1, node, node))
+                    outside = False
+                else:
+                    out_level[node] = -2
+                    if not path:
+                        return None
+                    _, _, node = path.pop()
+                    outside = False
+                    next_in[node] += 1
+                continue
+            if in_level[node] == last:
+                if begins[node]:
+                    path.append((4, node, node))
+                    return path
+            else:
+                edges, k, level = up[node], next_in[node], in_level[node] + 1
+                if k == 0 and out_level[node] == level:
+                    path.append((2, node, node))
+                    outside = True
+                    continue
+                k = max(k, 1)
+                while k <= len(edges) and not (used[edges[k - 1]] and out_level[tail[edges[k - 1]]] == level):
+                    k += 1
+                next_in[node] = k
+                if k <= len(edges):
+                    path.append((3, edges[k - 1], node))
+                    node, outside = tail[edges[k - 1]], True
+                    continue
+            in_level[node] = -2
+            _, _, node = path.pop()
+            outside = True
+            next_out[node] += 1
+
+    def send(self, start: int, path: list[tuple[int, int, int]]) -> None:
+        _, goal, _ = path.pop()
+        amount = min(self.ends[start], self.begins[goal])
+        for kind, where, _ in path:
+            if kind == 3:
+                amount = min(amount, self.used[where])
+            elif kind == 1:
+                amount = min(amount, self.through[where])
+        for kind, where, _ in path:
+            if kind == 0:
+                self.used[where] += amount
+            elif kind == 1:
+                self.through[where] -= amount
+            elif kind == 2:
+                self.through[where] += amount
+            else:
+                self.used[where] -= amount
+        self.ends[start] -= amount
+        self.begins[goal] -= amount

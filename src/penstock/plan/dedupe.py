@@ -1,0 +1,275 @@
+"""Content keys: the digest of what determines a step's output. Called by plan.make, merge, diff, and later by the engine.
+
+In: what the step does (image, command, code, script), its inputs, what its outputs are called, and the keys of the steps it
+reads. Out: names, resources, queue, retries, time limits, conditions. Two steps with one key give the same result, whoever
+wrote them, so one execution serves both.
+
+A parameter with a value counts as that value. A step that must run each time (`cache=False`), and one whose point is its side
+effect (suspend, http, resource), gets a key of its own that nothing else can have; so does all that reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.graph.codec import digest_of, encode, encode_value
+from penstock.graph.evaluate import ABSENT, EvaluationError, resolve
+from penstock.graph.expr import Const, Expr, Node, Template, reference, references, replace
+from penstock.graph.model import (
+    MISSING,
+    Container,
+    Function,
+    Http,
+    Nested,
+    Resource,
+    Script,
+    Step,
+    Suspend,
+    Value,
+    Workflow,
+    expressions,
+)
+
+_OUTPUT = re.compile(r"steps\.(\w+)\.outputs\.(\w+)\Z", re.A)
+Identity = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Keys:
+    """The keys of one workflow with its parameters, by path."""
+
+    keys: dict[str, str] = field(default_factory=dict)
+    identities: dict[str, Identity] = field(default_factory=dict)
+    """What each key is the digest of."""
+    private: dict[str, str] = field(default_factory=dict)
+    """Steps that are never shared, and why."""
+
+
+def content_keys(workflow: Workflow, params: Mapping[str, Any], orders: Mapping[str, tuple[list[str], Any]], salt: str = "") -> Keys:
+    """`salt` sets the private keys of one workflow apart from those of another."""
+    known = {param.name: params.get(param.name, param.default) for param in workflow.params}
+    return _Keying(workflow, orders, salt).run(known)
+
+
+class _Keying:
+    def __init__(self, workflow: Workflow, orders: Mapping[str, tuple[list[str], Any]], salt: str) -> None:
+        self.workflow = workflow
+        self.definitions = {definition.name: definition for definition in workflow.definitions}
+        self.orders = orders
+        self.salt = salt
+        self.found = Keys()
+
+    def run(self, params: Mapping[str, Any]) -> Keys:
+        given: dict[str, Value] = {name: Expr.tree(reference("params", name)) if value is MISSING else value for name, value in params.items()}
+        self.level(self.workflow, "", given, "")
+        return self.found
+
+    def level(self, workflow: Workflow, key: str, params: Mapping[str, Value], prefix: str) -> dict[str, str]:
+        """Keys of the steps of one workflow, by name, given what its parameters stand for."""
+        by_name = {step.name: step for step in (*workflow.steps, *workflow.on_exit)}
+        keys: dict[str, str] = {}
+        for name in self.orders[key][0]:
+            keys[name] = self.step(by_name[name], _Scope(params, keys), prefix)
+        return keys
+
+    def step(self, step: Step, scope: _Scope, prefix: str) -> str:
+        path = prefix + step.name
+        private = _private(step)
+        if private:
+            self.found.private[path] = private
+        identity = self.identity(step, scope, path)
+        if private:
+            identity = {**identity, "private": [self.salt, path]}
+        key = digest_of(identity)
+        self.found.keys[path] = key
+        self.found.identities[path] = identity
+        return key
+
+    def identity(self, step: Step, scope: _Scope, path: str) -> Identity:
+        inputs = {given.name: scope.identity(given.value) for given in step.inputs}
+        data: Identity = {"action": self.action(step, scope, path), "inputs": inputs}
+        paths = {given.name: given.path for given in step.inputs if given.path is not None}
+        if paths:
+            data["input paths"] = paths
+        if not isinstance(step.action, Nested):
+            data["outputs"] = [encode(output) if output.value is MISSING else {**encode(output), "value": scope.identity(output.value)} for output in step.outputs]
+        if step.each is not None:
+            data["each"] = [{name: scope.identity(items) for name, items in axis.items()} for axis in step.each.axes]
+        if step.loop is not None:
+            data["loop"] = {**encode(step.loop), "condition": scope.identity(step.loop.condition)}
+        if step.replicas != 1:
+            data["replicas"] = step.replicas
+        if step.cache.version:
+            data["version"] = step.cache.version
+        return data
+
+    def action(self, step: Step, scope: _Scope, path: str) -> Identity:
+        match step.action:
+            case Function(code=code, image=image, env=env) as function:
+                name = {} if code else {"module": function.module, "name": function.name}
+                return {"function": code, "image": scope.identity(image), "env": scope.identity(env), **name}
+            case Container(image=image, command=command, args=args, env=env, workdir=workdir):
+                words = {"command": scope.identity(command), "args": scope.identity(args)}
+                return {"container": scope.identity(image), **words, "env": scope.identity(env), "workdir": workdir}
+            case Script(source=source, command=command, image=image, env=env, workdir=workdir):
+                text = {"script": scope.identity(source), "command": scope.identity(command), "image": scope.identity(image)}
+                return {**text, "env": scope.identity(env), "workdir": workdir}
+            case Nested(name=name):
+                return self.nested(step, name, scope, path)
+            case other:
+                return {other.kind: encode(other)}
+
+    def nested(self, step: Step, name: str, scope: _Scope, path: str) -> Identity:
+        """A workflow is what its outputs are made of. Its steps get keys as if they stood where the call stands."""
+        target = self.definitions[name]
+        given = {item.name: item.value for item in step.inputs}
+        changing = set(step.loop.carry) if step.loop is not None else set()
+        params: dict[str, Value] = {}
+        for param in target.params:
+            value = given.get(param.name, param.default)
+            if param.name in changing:
+                value = Expr.tree(reference("round", param.name))
+            params[param.name] = scope.stand_in(value) if value is not MISSING else Expr.tree(reference("params", param.name))
+        keys = self.level(target, name, params, path + "/")
+        inside = _Scope(params, keys)
+        if any(self.found.private.get(f"{path}/{inner}") for inner in keys):
+            self.found.private.setdefault(path, "a step inside it runs each time")
+        outputs = {output.name: inside.identity(output.value) for output in target.outputs}
+        return {"workflow": outputs, "steps": sorted(keys.values())}
+
+
+def _private(step: Step) -> str:
+    if not step.cache.enabled:
+        return "cache is off"
+    if isinstance(step.action, Suspend | Http | Resource):
+        return f"a {step.action.kind} step acts on the world outside"
+    return ""
+
+
+@dataclass(slots=True)
+class _Scope:
+    """What names mean: parameters as values or expressions of the caller, steps as their keys."""
+
+    params: Mapping[str, Value]
+    keys: Mapping[str, str]
+
+    def identity(self, value: Value) -> Any:
+        """The value itself if it is known now; otherwise the expression, with keys for names."""
+        if isinstance(value, Expr):
+            match = _OUTPUT.match(value.text)
+            if match is not None and match[1] in self.keys:
+                return {"of": self.keys[match[1]], "output": match[2]}
+            found = self.stand_in(value)
+            return {"expr": found.text} if isinstance(found, Expr) else encode_value(found)
+        if isinstance(value, Template):
+            found = self.stand_in(value)
+            return encode_value(found)
+        if isinstance(value, tuple | list):
+            if not any(True for _ in expressions(value)):
+                return encode_value(value)
+            return [self.identity(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self.identity(item) for key, item in value.items()}
+        return encode_value(value)
+
+    def stand_in(self, value: Value) -> Value:
+        """The value with parameters and steps replaced by what they stand for, and evaluated as far as possible."""
+        if isinstance(value, Template):
+            parts = tuple(part if isinstance(part, str) else self.stand_in(part) for part in value.parts)
+            if all(not isinstance(part, Expr | Template) for part in parts):
+                return resolve(Template(tuple(p if isinstance(p, str) else Expr.tree(Const(p)) for p in parts)), {}) if all(_scalar(p) for p in parts) else _joined(parts)
+            return Template(tuple(part if isinstance(part, str | Expr) else _text(part) for part in parts))
+        if isinstance(value, tuple | list):
+            return tuple(self.stand_in(item) for item in value) if any(True for _ in expressions(value)) else value
+        if isinstance(value, dict):
+            return {key: self.stand_in(item) for key, item in value.items()}
+        if not isinstance(value, Expr):
+            return value
+        swap: dict[tuple[str, ...], Node] = {}
+        known: dict[str, Any] = {}
+        for path in references(value.text):
+            if path[0] == "params" and len(path) > 1 and path[1] in self.params:
+                given = self.params[path[1]]
+                if isinstance(given, Expr):
+                    swap["params", path[1]] = given.node
+                elif not isinstance(given, Template) and not any(True for _ in expressions(given)):
+                    known[path[1]] = given
+            elif path[0] == "steps" and len(path) > 1 and path[1] in self.keys:
+                swap["steps", path[1]] = reference("steps", self.keys[path[1]])
+        if known:
+            try:
+                return _tuples(resolve(value, {"params": {**dict.fromkeys(self.params, ABSENT), **known}, "steps": ABSENT, "item": ABSENT, "inputs": ABSENT}))
+            except EvaluationError:
+                swap |= {("params", name): _constant(item) for name, item in known.items()}
+        return Expr.tree(replace(value.node, swap)) if swap else value
+
+
+def _scalar(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool) or value is None
+
+
+def _text(value: Any) -> str:
+    from penstock.graph.evaluate import to_text
+
+    return to_text(value)
+
+
+def _joined(parts: tuple[Any, ...]) -> str:
+    return "".join(_text(part) for part in parts)
+
+
+def _tuples(value: Any) -> Value:
+    if isinstance(value, range):
+        return Expr.of(f"range({value.start}, {value.stop}, {value.step})")
+    if isinstance(value, list | tuple):
+        return tuple(map(_tuples, value))
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    return value
+
+
+def _constant(value: Any) -> Node:
+    from penstock.graph.expr import ListOf, MapOf
+
+    if isinstance(value, tuple | list):
+        return ListOf(tuple(map(_constant, value)))
+    if isinstance(value, dict):
+        return MapOf(tuple((Const(key), _constant(item)) for key, item in value.items()))
+    return Const(value)
+
+
+def why_differ(a: Keys, b: Keys, path_a: str, path_b: str) -> list[str]:
+    """Sentences: what sets two keys apart. Empty if they are equal."""
+    if a.keys[path_a] == b.keys[path_b]:
+        return []
+    names_a, names_b = {key: path for path, key in a.keys.items()}, {key: path for path, key in b.keys.items()}
+    return [sentence for sentence in _differences(a.identities[path_a], b.identities[path_b], "", names_a, names_b)] or ["it runs each time"]
+
+
+def _differences(a: Any, b: Any, where: str, names_a: Mapping[str, str], names_b: Mapping[str, str]) -> Iterator[str]:
+    if a == b and type(a) is type(b):
+        return
+    if isinstance(a, dict) and isinstance(b, dict) and not ({"of", "expr"} & (a.keys() | b.keys())):
+        for key in [*a, *(other for other in b if other not in a)]:
+            inner = where if key == "action" else f"{where} {key}".strip()
+            if key == "private":
+                yield "it runs each time"
+            else:
+                yield from _differences(a.get(key), b.get(key), inner, names_a, names_b)
+        return
+    yield f"{where}: {_shown(a, names_a)} → {_shown(b, names_b)}"
+
+
+def _shown(value: Any, names: Mapping[str, str]) -> str:
+    if isinstance(value, dict) and "of" in value:
+        return f"{names.get(value['of'], 'a step')}.{value['output']} ({value['of'][7:15]})"
+    if isinstance(value, dict) and "expr" in value:
+        value = value["expr"]
+    text = str(value)
+    for key, path in names.items():
+        if key in text:
+            text = text.replace(key, f"{path} {key[7:15]}")
+    return text if len(text) <= 80 else text[:40] + "…" + text[-36:]

@@ -1,0 +1,154 @@
+"""Workflow + parameters -> Plan: everything that is known before anything runs. Called by service, merge and diff."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from penstock.errors import InvalidWorkflow, PlanError, Problem
+from penstock.graph import codec
+from penstock.graph.check import check, check_arguments
+from penstock.graph.model import MISSING, Nested, Unit, Workflow, edges_of
+from penstock.graph.order import topological
+from penstock.plan import demand, reserve, stages
+from penstock.plan.dedupe import Keys, content_keys
+from penstock.plan.expand import Level, expand
+
+Orders = dict[str, tuple[list[str], dict[str, tuple[str, ...]]]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    workflow: Workflow
+    params: Mapping[str, Any]
+    unit: Unit
+    level: Level
+    orders: Orders
+    warnings: tuple[Problem, ...] = ()
+
+    @cached_property
+    def stages(self) -> list[stages.Stage]:
+        return stages.stages(self.level, self.workflow)
+
+    @cached_property
+    def peaks(self) -> dict[str, demand.Peak]:
+        """By resource: the most that can be held at one moment."""
+        return demand.peaks(self.level)
+
+    @cached_property
+    def reservations(self) -> list[reserve.Reservation]:
+        return reserve.reserve(self.level, self.stages, self.unit)
+
+    @cached_property
+    def keys(self) -> Keys:
+        return content_keys(self.workflow, self.params, self.orders, salt=self.digest if self.has_private() else "")
+
+    @cached_property
+    def digest(self) -> str:
+        return codec.digest(self.workflow)
+
+    def has_private(self) -> bool:
+        return any(not planned.step.cache.enabled or planned.step.action.kind in ("suspend", "http", "resource") for planned, _ in self.level.walk())
+
+    def remaining(self, reservation: reserve.Reservation, finished: Collection[str]) -> dict[str, int]:
+        return reserve.remaining(self.level, self.stages, reservation, finished)
+
+    def as_data(self) -> dict[str, Any]:
+        """What `penstock plan -o json` prints."""
+        return {
+            "workflow": self.workflow.name,
+            "digest": self.digest,
+            "unit": str(self.unit),
+            "queue": self.workflow.queue,
+            "params": {name: codec.encode_value(value) for name, value in self.params.items()},
+            "steps": [self.step_data(planned, calls) for planned, calls in self.level.walk()],
+            "stages": [stage.as_data() for stage in self.stages],
+            "demand": {resource: peak.as_data() for resource, peak in self.peaks.items()},
+            "reservations": [reservation.as_data() for reservation in self.reservations],
+            "warnings": [problem.as_data() for problem in self.warnings],
+        }
+
+    def step_data(self, planned: Any, calls: Any) -> dict[str, Any]:
+        step = planned.step
+        prefix = planned.path.removesuffix(step.name)
+        level_before = self.before_of(planned.path)
+        data: dict[str, Any] = {"name": planned.path, "kind": step.action.kind, "tasks": planned.tasks.as_data(), "runs": planned.runs, "key": self.keys.keys[planned.path]}
+        if level_before:
+            data["after"] = [prefix + up for up in level_before]
+        if step.when is not None:
+            data["when"] = step.when.text
+        if step.resources:
+            data["resources"] = stages.amounts(step.resources)
+        if step.replicas != 1:
+            data["replicas"] = step.replicas
+        if calls.count != 1:
+            data["calls"] = calls.as_data()
+        if planned.rounds is not None:
+            data["rounds"] = planned.rounds
+        if planned.exempt:
+            data["exempt"] = True
+        if planned.path in self.keys.private:
+            data["private"] = self.keys.private[planned.path]
+        return data
+
+    @cached_property
+    def _before(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+
+        def visit(level: Level) -> None:
+            for planned in level.steps:
+                found[planned.path] = level.before[planned.step.name]
+                if planned.inner is not None:
+                    visit(planned.inner)
+
+        visit(self.level)
+        return found
+
+    def before_of(self, path: str) -> tuple[str, ...]:
+        return self._before[path]
+
+
+def make(workflow: Workflow, params: Mapping[str, Any] | None = None, unit: Unit | str | None = None) -> Plan:
+    """Raises InvalidWorkflow or PlanError with every Problem found."""
+    problems = check(workflow)
+    wrong = [problem for problem in problems if problem.severity == "error"]
+    if wrong:
+        raise InvalidWorkflow(wrong)
+    given = {name: _frozen(value) for name, value in (params or {}).items()}
+    bad = check_arguments(workflow.params, given)
+    if bad:
+        raise PlanError(bad)
+    known = {param.name: given.get(param.name, param.default) for param in workflow.params}
+    orders = orders_of(workflow)
+    level = expand(workflow, given, orders)
+    chosen = Unit(unit) if unit is not None else workflow.unit or Unit.STAGE
+    warnings = tuple(problem for problem in problems if problem.severity == "warning")
+    return Plan(workflow, {name: value for name, value in known.items() if value is not MISSING}, chosen, level, orders, warnings)
+
+
+def orders_of(workflow: Workflow) -> Orders:
+    """For the root ("") and each definition: its steps in order, and what each waits for. Exit handlers wait for all."""
+    found: Orders = {}
+    for key, one in [("", workflow), *((definition.name, definition) for definition in workflow.definitions)]:
+        main = [step.name for step in one.steps]
+        inside = {step.name for step in (*one.steps, *one.on_exit)}
+        before = {step.name: tuple(up for up in edges_of(step) if up in inside) for step in one.steps}
+        ends = set(main) - {up for ups in before.values() for up in ups}
+        for step in one.on_exit:
+            own = tuple(up for up in edges_of(step) if up in inside)
+            before[step.name] = tuple(dict.fromkeys((*own, *(name for name in main if name in ends))))
+        found[key] = (topological(before), before)
+    return found
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(map(_frozen, value))
+    if isinstance(value, dict):
+        return {key: _frozen(item) for key, item in value.items()}
+    return value
+
+
+__all__ = ["Nested", "Plan", "make", "orders_of"]

@@ -1,0 +1,116 @@
+"""Stages: tasks that become ready together and are admitted together. Called by plan.make.
+
+One step with its fan-out is a stage; steps of one group are one stage together. A step that holds nothing of a machine
+(suspend, http) is no stage, and a step that calls a workflow is none either: the stages are those inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.graph import quantity
+from penstock.graph.model import Http, Nested, Placement, Suspend, Workflow
+from penstock.plan.expand import Level, Planned, Size
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """Pods of one shape: what one needs, where, and how many there are in the stage."""
+
+    step: str
+    resources: Mapping[str, int]
+    placement: Placement | None
+    replicas: int
+    tasks: Size
+    width: Size
+    """How many of the tasks run at the same time."""
+    gang: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    name: str
+    """The path of its step, or of its group."""
+    pods: tuple[Pods, ...]
+    calls: Size
+    """How many times the workflow around it is called; each time is a stage of its own when it runs."""
+    queue: str | None
+    priority: str | int | None
+    exempt: bool = False
+    skipped: bool = False
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        return tuple(pods.step for pods in self.pods)
+
+    @property
+    def known(self) -> bool:
+        return all(pods.tasks.count is not None for pods in self.pods)
+
+    @property
+    def why(self) -> str:
+        return next((pods.tasks.why for pods in self.pods if pods.tasks.count is None), "")
+
+    def demand(self) -> dict[str, int]:
+        """All of its tasks at once, or as many as may run at once. A step of unknown size counts as one task."""
+        total: dict[str, int] = {}
+        for pods in self.pods:
+            count = pods.replicas * (1 if pods.width.count is None else pods.width.count)
+            for resource, amount in pods.resources.items():
+                total[resource] = total.get(resource, 0) + amount * count
+        return {resource: amount for resource, amount in total.items() if amount}
+
+    def as_data(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"name": self.name, "steps": list(self.steps), "needs": amounts(self.demand())}
+        if not self.known:
+            data["size"] = {"known": False, "why": self.why}
+        if self.calls.count != 1:
+            data["calls"] = self.calls.as_data()
+        for key, value in (("queue", self.queue), ("priority", self.priority), ("exempt", self.exempt), ("skipped", self.skipped)):
+            if value:
+                data[key] = value
+        return data
+
+
+def amounts(vector: Mapping[str, int]) -> dict[str, str]:
+    """A vector for people and for JSON: canonical quantities."""
+    return {resource: quantity.show(amount, resource) for resource, amount in sorted(vector.items())}
+
+
+def forms_stage(planned: Planned) -> bool:
+    return not isinstance(planned.step.action, Suspend | Http | Nested)
+
+
+def stages(level: Level, workflow: Workflow) -> list[Stage]:
+    """In topological order, nested ones where their caller stands."""
+    found: dict[str, list[tuple[Planned, Size]]] = {}
+    for planned, calls in level.walk():
+        if not forms_stage(planned):
+            continue
+        prefix = planned.path.rpartition("/")[0]
+        name = planned.path if planned.step.group is None else f"{prefix}/{planned.step.group}".lstrip("/")
+        if planned.step.group is not None and name in found and found[name][0][0].step.group is None:
+            name += "-group"
+        found.setdefault(name, []).append((planned, calls))
+    return [_stage(name, members, workflow) for name, members in found.items()]
+
+
+def _stage(name: str, members: list[tuple[Planned, Size]], workflow: Workflow) -> Stage:
+    first, calls = members[0]
+    pods = tuple(
+        Pods(
+            step=planned.path,
+            resources=planned.step.resources,
+            placement=planned.step.placement,
+            replicas=planned.step.replicas,
+            tasks=planned.tasks,
+            width=planned.width,
+            gang=planned.step.replicas > 1 or (planned.step.each is not None and planned.step.each.gang),
+        )
+        for planned, _ in members
+    )
+    queue = next((p.step.queue for p, _ in members if p.step.queue), workflow.queue)
+    priority = next((p.step.priority for p, _ in members if p.step.priority is not None), workflow.priority)
+    return Stage(name, pods, calls, queue, priority, first.exempt, all(p.runs == "no" for p, _ in members))
