@@ -9,15 +9,16 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from penstock.author.control import for_loop, when, while_loop
-    from penstock.author.flow import task, workflow
+    from penstock.author.flow import workflow
     from penstock.author.jobs import BaseJob, ContainerJob, FunctionJob, ResourceJob, ScriptJob, Workflow
+    from penstock.author.tasks import task
     from penstock.author.values import WorkflowParam
     from penstock.errors import PenstockError
     from penstock.graph.model import Backoff, Cache, Outcome, Retry, Toleration, Unit
 
 _HOME = {
     "for_loop": "author.control", "when": "author.control", "while_loop": "author.control",
-    "task": "author.flow", "workflow": "author.flow",
+    "task": "author.tasks", "workflow": "author.flow",
     "BaseJob": "author.jobs", "ContainerJob": "author.jobs", "FunctionJob": "author.jobs", "ResourceJob": "author.jobs",
     "ScriptJob": "author.jobs", "Workflow": "author.jobs", "WorkflowParam": "author.values",
     "PenstockError": "errors",

@@ -47,7 +47,12 @@ class Problem:
     severity: Literal["error", "warning"] = "error"
 
     def as_data(self) -> dict[str, object]:
-        data: dict[str, object] = {"code": self.code, "severity": self.severity, "message": self.message, "fix": self.fix}
+        data: dict[str, object] = {
+            "code": self.code,
+            "severity": self.severity,
+            "message": self.message,
+            "fix": self.fix,
+        }
         if self.where:
             data["where"] = self.where
         if self.source is not None:
@@ -107,3 +112,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """` Did you mean "x"?`, or nothing: the half-sentence that goes behind every unknown name."""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f' Did you mean "{found[0]}"?' if found else ""
+
+
+def catalogue() -> dict[str, dict[str, str]]:
+    """Code -> title, text and, where it helps, what is wrong and what is right."""
+    import tomllib
+    from importlib.resources import files
+
+    return tomllib.loads(files("penstock").joinpath("catalogue.toml").read_text(encoding="utf-8"))

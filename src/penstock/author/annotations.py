@@ -46,7 +46,11 @@ def to_type(annotation: Any) -> Type:
     if origin is typing.Literal:
         return types.join(*(types.of_value(arg) for arg in args))
     if origin is tuple:
-        return types.list_of(to_type(args[0])) if len(args) == 2 and args[1] is Ellipsis else Type("tuple", tuple(map(to_type, args)))
+        return (
+            types.list_of(to_type(args[0]))
+            if len(args) == 2 and args[1] is Ellipsis
+            else Type("tuple", tuple(map(to_type, args)))
+        )
     if origin in _LISTS:
         return types.list_of(to_type(args[0]))
     if origin in _MAPS:
@@ -58,7 +62,9 @@ def to_type(annotation: Any) -> Type:
 
 def _has_fields(cls: type) -> bool:
     """Dataclasses, TypedDicts, named tuples, pydantic models: their attributes have a JSON form."""
-    return dataclasses.is_dataclass(cls) or hasattr(cls, "__annotations__") and (issubclass(cls, dict | tuple) or hasattr(cls, "model_fields"))
+    return dataclasses.is_dataclass(cls) or (
+        hasattr(cls, "__annotations__") and (issubclass(cls, dict | tuple) or hasattr(cls, "model_fields"))
+    )
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -66,4 +72,6 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
     except Exception:  # the author's annotations may name anything, or nothing
-        return {name: note for name, note in getattr(function, "__annotations__", {}).items() if not isinstance(note, str)}
+        return {
+            name: note for name, note in getattr(function, "__annotations__", {}).items() if not isinstance(note, str)
+        }

@@ -116,7 +116,9 @@ def _visit_module(module: types.ModuleType, parts: Parts) -> None:
         return
     parts[id(module)] = ("module", hashlib.sha256(Path(file).read_bytes()).hexdigest())
     for value in list(vars(module).values()):
-        origin = value if isinstance(value, types.ModuleType) else sys.modules.get(getattr(value, "__module__", None) or "")
+        origin = (
+            value if isinstance(value, types.ModuleType) else sys.modules.get(getattr(value, "__module__", None) or "")
+        )
         if isinstance(origin, types.ModuleType) and origin is not module and _is_authors(origin.__name__):
             _visit_module(origin, parts)
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
+import dataclasses
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.author.annotations import hints_of, to_type
 from penstock.author.blame import wrong
@@ -36,33 +38,33 @@ from penstock.author.symbols import (
     choose,
     negate,
     plain,
-    to_node,
     to_value,
-    truth,
     type_of,
 )
 from penstock.author.syntax import always_returns, has_return, names_assigned, names_read, read_before_assigned
+from penstock.author.tasks import Task
 from penstock.errors import AuthorError, Source
-from penstock.graph import model, types
+from penstock.graph import codec, model, types
 from penstock.graph.expr import Call, Const, Expr, Macro, Name, Node, reference
 from penstock.graph.model import ForEach, Input, Output, Parameter, Step, Unit, While, Workflow
 from penstock.graph.types import ANY, BOOL, Type, list_of
 
-if TYPE_CHECKING:
-    from penstock.author.flow import Task, WorkflowFunction
-
 _compiling: ContextVar[tuple[Any, ...]] = ContextVar("compiling", default=())
 
 
-def compile_workflow(made: WorkflowFunction[..., Any]) -> Workflow:
-    """Raises AuthorError at the line that has no meaning."""
+def compile_workflow(
+    function: Callable[..., Any], name: str, given: Mapping[str, Any], defined: Source | None
+) -> Workflow:
+    """`given`: the options of @workflow. Raises AuthorError at the line that has no meaning."""
     stack = _compiling.get()
-    if made.function in stack:
-        names = " → ".join(function.__name__ for function in (*stack[stack.index(made.function) :], made.function))
-        raise wrong("P314", f"the workflow calls itself: {names}", "repeat with a while loop instead of recursion", made.source)
-    token = _compiling.set((*stack, made.function))
+    if function in stack:
+        names = " → ".join(each.__name__ for each in (*stack[stack.index(function) :], function))
+        raise wrong(
+            "P314", f"the workflow calls itself: {names}", "repeat with a while loop instead of recursion", defined
+        )
+    token = _compiling.set((*stack, function))
     try:
-        return _Compiler(made).run()
+        return _Compiler(function, name, given, defined).run()
     finally:
         _compiling.reset(token)
 
@@ -102,35 +104,50 @@ class _Compiler(Lowering):
     hint = ""
     """The name that the current statement assigns, for naming what it leaves behind."""
 
-    def __init__(self, made: WorkflowFunction[..., Any]) -> None:
-        self.made = made
-        function = made.function
+    def __init__(
+        self, function: Callable[..., Any], name: str, given: Mapping[str, Any], defined: Source | None
+    ) -> None:
+        self.function = function
+        self.workflow_name = name
+        self.given = given
         try:
             lines, first = inspect.getsourcelines(function)
             tree = ast.parse(textwrap.dedent("".join(lines)))
         except (OSError, TypeError):
-            raise wrong("P315", f"the source of {function.__name__}() cannot be read", "define it in a file; code typed into a prompt or made by exec has none", made.source) from None
+            raise wrong(
+                "P315",
+                f"the source of {function.__name__}() cannot be read",
+                "define it in a file; code typed into a prompt or made by exec has none",
+                defined,
+            ) from None
         except SyntaxError:
-            raise wrong("P315", f"the source of {function.__name__}() cannot be read on its own", "put the def on lines of its own", made.source) from None
+            raise wrong(
+                "P315",
+                f"the source of {function.__name__}() cannot be read on its own",
+                "put the def on lines of its own",
+                defined,
+            ) from None
         if not isinstance(tree.body[0], ast.FunctionDef):
-            raise wrong("P315", "only functions made with def can be workflows", "write def name(...):", made.source)
+            raise wrong("P315", "only functions made with def can be workflows", "write def name(...):", defined)
         self.definition = tree.body[0]
         ast.increment_lineno(tree, first - 1)
         indent = len(lines[0]) - len(lines[0].lstrip())
         for node in ast.walk(tree):
             if hasattr(node, "col_offset"):
                 node.col_offset += indent
-        super().__init__(inspect.getsourcefile(function) or "<source>", {first + i: line for i, line in enumerate(lines)})
+        super().__init__(
+            inspect.getsourcefile(function) or "<source>", {first + i: line for i, line in enumerate(lines)}
+        )
         self.globals = function.__globals__
         self.closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
         self.uses: dict[str, Workflow] = {}
         self.digests: dict[Any, str] = {}
-        self.scope = _Scope(made.name)
+        self.scope = _Scope(name)
 
     # -- the whole function
 
     def run(self) -> Workflow:
-        function, given = self.made.function, self.made.given
+        function, given = self.function, self.given
         hints = hints_of(function)
         params = []
         for parameter in inspect.signature(function).parameters.values():
@@ -142,7 +159,7 @@ class _Compiler(Lowering):
         if returned is not None and not (isinstance(returned, Static) and returned.value is None):
             outputs = (self.output("result", returned, self.last_return(), to_type(hints.get("return", ANY))),)
         return Workflow(
-            name=self.made.name, params=tuple(params), steps=tuple(self.scope.steps), outputs=outputs, queue=given.get("queue"),
+            name=self.workflow_name, params=tuple(params), steps=tuple(self.scope.steps), outputs=outputs, queue=given.get("queue"),
             priority=given.get("priority"), unit=None if given.get("unit") is None else Unit(given["unit"]), parallel=given.get("parallel"),
             timeout=None if given.get("timeout") is None else seconds(given["timeout"]), fail_fast=given.get("fail_fast", False),
             labels=dict(given.get("labels") or {}), definitions=tuple(self.uses[name] for name in sorted(self.uses)),
@@ -150,7 +167,10 @@ class _Compiler(Lowering):
         )  # fmt: skip
 
     def parameter(self, parameter: inspect.Parameter, type_: Type) -> Parameter:
-        where: ast.AST = next((arg for arg in ast.walk(self.definition.args) if isinstance(arg, ast.arg) and arg.arg == parameter.name), self.definition)
+        where: ast.AST = next(
+            (arg for arg in ast.walk(self.definition.args) if isinstance(arg, ast.arg) and arg.arg == parameter.name),
+            self.definition,
+        )
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise self.error("P311", where, f"{str(parameter)!r} has no meaning in a workflow", "name each parameter")
         if parameter.default is parameter.empty:
@@ -158,16 +178,25 @@ class _Compiler(Lowering):
         try:
             return Parameter(name=parameter.name, type=type_, default=plain(parameter.default))
         except NoValue as error:
-            raise self.error("P307", where, f"the default {error} cannot be written into a workflow", "use text, numbers, true/false, lists or dicts") from None
+            raise self.error(
+                "P307",
+                where,
+                f"the default {error} cannot be written into a workflow",
+                "use text, numbers, true/false, lists or dicts",
+            ) from None
 
     def body_without_docstring(self) -> list[ast.stmt]:
         body = self.definition.body
         first = body[0]
-        has_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+        has_docstring = (
+            isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+        )
         return body[1:] if has_docstring else body
 
     def last_return(self) -> ast.expr:
-        found = [node.value for node in ast.walk(self.definition) if isinstance(node, ast.Return) and node.value is not None]
+        found = [
+            node.value for node in ast.walk(self.definition) if isinstance(node, ast.Return) and node.value is not None
+        ]
         return found[-1]
 
     def output(self, name: str, symbol: Symbol, where: ast.expr, declared: Type = ANY) -> Output:
@@ -186,7 +215,9 @@ class _Compiler(Lowering):
             try:
                 return Static(self.closure[node.id].cell_contents)
             except ValueError:
-                raise self.error("P312", node, f"{node.id!r} has no value yet", "define it before the workflow is used") from None
+                raise self.error(
+                    "P312", node, f"{node.id!r} has no value yet", "define it before the workflow is used"
+                ) from None
         if node.id in self.globals:
             return Static(self.globals[node.id])
         if hasattr(builtins, node.id):
@@ -252,8 +283,12 @@ class _Compiler(Lowering):
                     self.assign(target, self.lower(value))
             case ast.AugAssign(target=ast.Name() as target, op=op, value=value):
                 current = ast.copy_location(ast.Name(target.id, ast.Load()), target)
-                self.assign(target, self.arithmetic(statement, op, self.lower(current), self.lower(value), current, value))
-            case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append", value=ast.Name() as owner), args=[item], keywords=[])) if self.is_list(owner):
+                self.assign(
+                    target, self.arithmetic(statement, op, self.lower(current), self.lower(value), current, value)
+                )
+            case ast.Expr(
+                value=ast.Call(func=ast.Attribute(attr="append", value=ast.Name() as owner), args=[item], keywords=[])
+            ) if self.is_list(owner):
                 self.append(statement, owner, item)
             case ast.Expr(value=ast.Constant()) | ast.Pass():
                 return
@@ -275,10 +310,17 @@ class _Compiler(Lowering):
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 for element, part in zip(elements, self.unpack(target, symbol, len(elements)), strict=True):
                     if isinstance(element, ast.Starred):
-                        raise self.error("P311", element, "* in an assignment has no meaning in a workflow", "name each part")
+                        raise self.error(
+                            "P311", element, "* in an assignment has no meaning in a workflow", "name each part"
+                        )
                     self.assign(element, part)
             case _:
-                raise self.error("P311", target, "only names can be assigned in a workflow", "change lists and dicts inside a @task, and return them")
+                raise self.error(
+                    "P311",
+                    target,
+                    "only names can be assigned in a workflow",
+                    "change lists and dicts inside a @task, and return them",
+                )
 
     def unpack(self, target: ast.expr, symbol: Symbol, count: int) -> list[Symbol]:
         def check(found: int) -> None:
@@ -293,7 +335,9 @@ class _Compiler(Lowering):
                 try:
                     values = list(value)
                 except TypeError:
-                    raise self.error("P312", target, f"{value!r:.40} cannot be unpacked", "give a list or tuple") from None
+                    raise self.error(
+                        "P312", target, f"{value!r:.40} cannot be unpacked", "give a list or tuple"
+                    ) from None
                 check(len(values))
                 return [Static(item) for item in values]
             case Sym(node, type_) if type_.name in ("any", "list", "tuple"):
@@ -301,7 +345,9 @@ class _Compiler(Lowering):
                     check(len(type_.args))
                 return [self.element(node, type_, i) for i in range(count)]
             case _:
-                raise self.error("P312", target, f"{type_of(symbol)} cannot be unpacked", "return a tuple from the task")
+                raise self.error(
+                    "P312", target, f"{type_of(symbol)} cannot be unpacked", "return a tuple from the task"
+                )
 
     # -- branches
 
@@ -341,7 +387,12 @@ class _Compiler(Lowering):
             try:
                 met[name] = choose(condition, a, b)
             except NoValue as error:
-                raise self.error("P307", where.test, f"{name!r} would be {error} in one branch, which cannot be passed between steps", "use text, numbers, lists or dicts") from None
+                raise self.error(
+                    "P307",
+                    where.test,
+                    f"{name!r} would be {error} in one branch, which cannot be passed between steps",
+                    "use text, numbers, lists or dicts",
+                ) from None
         return met
 
     def branch_and_return(self, statement: ast.If, rest: list[ast.stmt], live: set[str]) -> Symbol | None:
@@ -361,7 +412,9 @@ class _Compiler(Lowering):
         try:
             return choose(condition, yes or Static(None), no or Static(None))
         except NoValue as error:
-            raise self.error("P307", statement.test, f"{error} cannot be returned", "return text, numbers, lists or dicts") from None
+            raise self.error(
+                "P307", statement.test, f"{error} cannot be returned", "return text, numbers, lists or dicts"
+            ) from None
 
     # -- steps
 
@@ -370,7 +423,7 @@ class _Compiler(Lowering):
         if not isinstance(when, bool):
             own = step.when.node if step.when is not None else True
             whole = both(when, own, "&&")
-            step = _replace(step, when=None if isinstance(whole, bool) else Expr.tree(whole))
+            step = dataclasses.replace(step, when=None if isinstance(whole, bool) else Expr.tree(whole))
         self.scope.steps.append(step)
 
     def call_step(self, node: ast.Call, target: Any, each: ForEach | None = None, when: Expr | None = None) -> Symbol:
@@ -386,7 +439,7 @@ class _Compiler(Lowering):
         else:
             step, result = self.task_step(node, target)
         path, type_ = result
-        self.emit(_replace(step, each=each, when=when))
+        self.emit(dataclasses.replace(step, each=each, when=when))
         return Sym(reference(*path), list_of(type_) if each is not None else type_)
 
     def bind(self, node: ast.Call, signature: inspect.Signature, name: str) -> dict[str, ast.expr]:
@@ -427,10 +480,23 @@ class _Compiler(Lowering):
                 raise self.error("P314", node, error.problems[0].message, error.problems[0].fix) from None
             raise
         function = getattr(target, "function", None)
-        signature = inspect.signature(function) if function is not None else inspect.Signature(
-            [inspect.Parameter(p.name, inspect.Parameter.KEYWORD_ONLY, default=inspect.Parameter.empty if p.default is model.MISSING else p.default) for p in graph.params]
+        signature = (
+            inspect.signature(function)
+            if function is not None
+            else inspect.Signature(
+                [
+                    inspect.Parameter(
+                        p.name,
+                        inspect.Parameter.KEYWORD_ONLY,
+                        default=inspect.Parameter.empty if p.default is model.MISSING else p.default,
+                    )
+                    for p in graph.params
+                ]
+            )
         )
-        inputs = self.arguments(self.bind(node, signature, graph.name), {param.name: param.type for param in graph.params})
+        inputs = self.arguments(
+            self.bind(node, signature, graph.name), {param.name: param.type for param in graph.params}
+        )
         job = target.as_job(self.scope.free(graph.name))
         for workflow in job.uses:
             self.define(node, workflow)
@@ -440,21 +506,36 @@ class _Compiler(Lowering):
 
     def job_step(self, node: ast.Call, job: BaseJob) -> tuple[Step, tuple[tuple[str, ...], Type]]:
         if node.args:
-            raise self.error("P309", node.args[0], f"the inputs of the job {job.name!r} have names", f"write {job.name}(name=…)")
+            raise self.error(
+                "P309", node.args[0], f"the inputs of the job {job.name!r} have names", f"write {job.name}(name=…)"
+            )
         given = {}
         for keyword in node.keywords:
             if keyword.arg not in job.inputs:
-                raise self.error("P309", keyword.value, f"the job {job.name!r} has no input {keyword.arg!r}", f"known: {', '.join(job.inputs) or 'none'}")
+                raise self.error(
+                    "P309",
+                    keyword.value,
+                    f"the job {job.name!r} has no input {keyword.arg!r}",
+                    f"known: {', '.join(job.inputs) or 'none'}",
+                )
             given[keyword.arg] = self.value(keyword.value, self.lower(keyword.value))
         missing = [name for name, item in job.inputs.items() if item.value is model.MISSING and name not in given]
         if missing:
-            raise self.error("P309", node, f"the job {job.name!r} needs the input {missing[0]!r}", f"write {job.name}({missing[0]}=…)")
-        inputs = tuple(_replace(item, value=given.get(name, item.value)) for name, item in job.inputs.items())
+            raise self.error(
+                "P309",
+                node,
+                f"the job {job.name!r} needs the input {missing[0]!r}",
+                f"write {job.name}({missing[0]}=…)",
+            )
+        inputs = tuple(
+            dataclasses.replace(item, value=given.get(name, item.value)) for name, item in job.inputs.items()
+        )
         name = self.scope.free(job.name)
         for workflow in job.uses:
             self.define(node, workflow)
-        base = {item_name: _replace(item, value=0 if item.value is model.MISSING else item.value) for item_name, item in job.inputs.items()}
-        step = _replace(_with_inputs(job, base).to_step(), name=name, inputs=inputs, source=self.source(node))
+        bound = copy.copy(job)
+        bound.inputs = {item.name: item for item in inputs}
+        step = dataclasses.replace(bound.to_step(), name=name, source=self.source(node))
         return step, self.result_of(name, job.output_types())
 
     def result_of(self, step: str, outputs: dict[str, Type]) -> tuple[tuple[str, ...], Type]:
@@ -465,10 +546,8 @@ class _Compiler(Lowering):
         return ("steps", step, "outputs"), Type("dict", (ANY,))
 
     def define(self, node: ast.AST, workflow: Workflow) -> None:
-        from penstock.graph.codec import digest
-
         known = self.uses.setdefault(workflow.name, workflow)
-        if known is not workflow and digest(known) != digest(workflow):
+        if known is not workflow and codec.digest(known) != codec.digest(workflow):
             raise self.error("P210", node, f"two different workflows are named {workflow.name!r}", "rename one")
 
     # -- loops over items
@@ -480,7 +559,12 @@ class _Compiler(Lowering):
         if not self.calls_step(node.elt, *conditions):
             return self.plain_comprehension(node)
         if self.calls_step(*conditions):
-            raise self.error("P311", conditions[0], "a task in the condition of a comprehension has no meaning in a workflow", "call it first: flags = [task(x) for x in items]")
+            raise self.error(
+                "P311",
+                conditions[0],
+                "a task in the condition of a comprehension has no meaning in a workflow",
+                "call it first: flags = [task(x) for x in items]",
+            )
         return self.over(node, node.generators, node.elt)
 
     def over(self, node: ast.AST, generators: list[ast.comprehension], element: ast.expr) -> Symbol:
@@ -491,7 +575,12 @@ class _Compiler(Lowering):
         try:
             for generator in generators[1:]:
                 if self.calls_step(generator.iter):
-                    raise self.error("P311", generator.iter, "a task in an inner loop of a comprehension has no meaning in a workflow", "nest two comprehensions: [[f(y) for y in task(x)] for x in items]")
+                    raise self.error(
+                        "P311",
+                        generator.iter,
+                        "a task in an inner loop of a comprehension has no meaning in a workflow",
+                        "nest two comprehensions: [[f(y) for y in task(x)] for x in items]",
+                    )
             axes = [self.axis(generator) for generator in generators]
             tests = [self.condition(test) for generator in generators for test in generator.ifs]
             when: bool | Node = True
@@ -502,9 +591,19 @@ class _Compiler(Lowering):
             each = ForEach(axes=tuple(axes))
             target = self.target(element.func) if isinstance(element, ast.Call) else None
             expr = None if isinstance(when, bool) else Expr.tree(when)
-            if isinstance(element, ast.Call) and target is not None and not self.calls_step(*element.args, *(k.value for k in element.keywords)):
+            if (
+                isinstance(element, ast.Call)
+                and target is not None
+                and not self.calls_step(*element.args, *(k.value for k in element.keywords))
+            ):
                 return self.call_step(element, target, each, expr)
-            return self.body(node, f"each-{hint or self.first_call(element)}", each, expr, lambda: {"result": (self.lower(element), element)})["result"]
+            return self.body(
+                node,
+                f"each-{hint or self.first_call(element)}",
+                each,
+                expr,
+                lambda: {"result": (self.lower(element), element)},
+            )["result"]
         finally:
             self.scope.env = saved
 
@@ -543,15 +642,30 @@ class _Compiler(Lowering):
             lists = [(arg, self.lower(arg)) for arg in call.args]
         elif function is enumerate and len(names) == 2 and len(call.args) == 1:
             source = self.lower(call.args[0])
-            size: Symbol = Static(range(len(source.value))) if isinstance(source, Static) else (
-                Static(range(len(source.items))) if isinstance(source, Seq) else Sym(Call("range", (Call("size", (self.node(call.args[0], source),)),)), list_of(types.INT))
+            size: Symbol = (
+                Static(range(len(source.value)))
+                if isinstance(source, Static)
+                else (
+                    Static(range(len(source.items)))
+                    if isinstance(source, Seq)
+                    else Sym(Call("range", (Call("size", (self.node(call.args[0], source),)),)), list_of(types.INT))
+                )
             )
             lists = [(call, size), (call.args[0], source)]
         else:
             return None
-        lengths = {len(s.items) if isinstance(s, Seq) else len(s.value) for _, s in lists if isinstance(s, Seq) or isinstance(s, Static) and hasattr(s.value, "__len__")}
+        lengths = {
+            len(s.items) if isinstance(s, Seq) else len(s.value)
+            for _, s in lists
+            if isinstance(s, Seq) or (isinstance(s, Static) and hasattr(s.value, "__len__"))
+        }
         if len(lengths) > 1:
-            raise self.error("P312", call, f"zip() of lists that differ in length: {', '.join(map(str, sorted(lengths)))}", "make them equally long")
+            raise self.error(
+                "P312",
+                call,
+                f"zip() of lists that differ in length: {', '.join(map(str, sorted(lengths)))}",
+                "make them equally long",
+            )
         axis = {}
         for name, (node, symbol) in zip(names, lists, strict=True):
             value, item_type = self.items(node, symbol)
@@ -561,9 +675,13 @@ class _Compiler(Lowering):
 
     def items(self, node: ast.expr, symbol: Symbol) -> tuple[Any, Type]:
         if isinstance(symbol, Static) and isinstance(symbol.value, dict | set | frozenset | str):
-            symbol = Static(list(symbol.value) if not isinstance(symbol.value, set | frozenset) else sorted(symbol.value))
+            symbol = Static(
+                list(symbol.value) if not isinstance(symbol.value, set | frozenset) else sorted(symbol.value)
+            )
         type_ = type_of(symbol)
-        if type_.name not in ("any", "list", "tuple") or (isinstance(symbol, Static) and not isinstance(symbol.value, list | tuple | range)):
+        if type_.name not in ("any", "list", "tuple") or (
+            isinstance(symbol, Static) and not isinstance(symbol.value, list | tuple | range)
+        ):
             what = f"{symbol.value!r:.40}" if isinstance(symbol, Static) else str(type_)
             raise self.error("P312", node, f"this is {what}, and a loop needs a list", "loop over a list")
         return self.value(node, symbol), type_.item
@@ -571,7 +689,9 @@ class _Compiler(Lowering):
     def plain_comprehension(self, node: ast.ListComp) -> Symbol:
         """No task inside: written out if the list is known, otherwise an expression over it."""
         if len(node.generators) > 1:
-            raise self.error("P311", node, "two loops without a task have no meaning in a workflow", "build the list inside a @task")
+            raise self.error(
+                "P311", node, "two loops without a task have no meaning in a workflow", "build the list inside a @task"
+            )
         generator = node.generators[0]
         items = self.lower(generator.iter)
         saved, self.scope.env = self.scope.env, dict(self.scope.env)
@@ -581,7 +701,12 @@ class _Compiler(Lowering):
                 return self.written_out(node, generator, known)
             _, item_type = self.items(generator.iter, items)
             if not isinstance(generator.target, ast.Name):
-                raise self.error("P311", generator.target, "a loop with several variables and no task has no meaning in a workflow", "build the list inside a @task")
+                raise self.error(
+                    "P311",
+                    generator.target,
+                    "a loop with several variables and no task has no meaning in a workflow",
+                    "build the list inside a @task",
+                )
             variable = generator.target.id
             self.scope.env[variable] = Sym(Name(f"{variable}_"), item_type)
             source = self.node(generator.iter, items)
@@ -598,13 +723,23 @@ class _Compiler(Lowering):
 
     def written_out(self, node: ast.ListComp, generator: ast.comprehension, items: list[Symbol]) -> Symbol:
         if len(items) > UNROLL:
-            raise self.error("P316", node, f"a list of {len(items)} elements would be written out (at most {UNROLL})", "build the list outside the workflow, or inside a @task")
+            raise self.error(
+                "P316",
+                node,
+                f"a list of {len(items)} elements would be written out (at most {UNROLL})",
+                "build the list outside the workflow, or inside a @task",
+            )
         found: list[Symbol] = []
         for item in items:
             self.assign(generator.target, item)
             tests = [self.condition(test) for test in generator.ifs]
             if not all(isinstance(test, bool) for test in tests):
-                raise self.error("P311", generator.ifs[0], "whether an element is in the list is only known at run time", "build the list inside a @task")
+                raise self.error(
+                    "P311",
+                    generator.ifs[0],
+                    "whether an element is in the list is only known at run time",
+                    "build the list inside a @task",
+                )
             if all(tests):
                 found.append(self.lower(node.elt))
         if all(isinstance(symbol, Static) for symbol in found):
@@ -613,25 +748,38 @@ class _Compiler(Lowering):
 
     def is_list(self, owner: ast.Name) -> bool:
         found = self.find(owner.id, self.scope)
-        return isinstance(found, Seq) and not found.is_tuple or isinstance(found, Static) and isinstance(found.value, list)
+        return (isinstance(found, Seq) and not found.is_tuple) or (
+            isinstance(found, Static) and isinstance(found.value, list)
+        )
 
     def append(self, statement: ast.stmt, owner: ast.Name, item: ast.expr) -> None:
         """`names.append(x)`: the name now stands for a longer list. Outside of loops and branches only."""
         current = self.find(owner.id, self.scope)
         if owner.id not in self.scope.env or not isinstance(self.scope.guard, bool):
-            raise self.error("P311", statement, "append works on a list that starts empty, once in each round of a loop", "write [task(x) for x in items]")
+            raise self.error(
+                "P311",
+                statement,
+                "append works on a list that starts empty, once in each round of a loop",
+                "write [task(x) for x in items]",
+            )
         before = _elements(current) if current is not None else None
         self.scope.env[owner.id] = Seq((*(before or []), self.lower(item)))
 
     def for_loop(self, statement: ast.For, live: set[str]) -> None:
         if statement.orelse:
-            raise self.error("P311", statement.orelse[0], "else after a loop has no meaning in a workflow", "put it after the loop")
+            raise self.error(
+                "P311", statement.orelse[0], "else after a loop has no meaning in a workflow", "put it after the loop"
+            )
         found = has_return(statement.body)
         if found is not None:
-            raise self.error("P311", found, "return inside a loop has no meaning in a workflow", "return after the loop")
+            raise self.error(
+                "P311", found, "return inside a loop has no meaning in a workflow", "return after the loop"
+            )
         changed = names_assigned(statement.body) | names_assigned([statement.target])
         collected = self.collected(statement.body)
-        carried = (names_assigned(statement.body) & read_before_assigned(statement.body)) | {name for name in self.appended(statement.body) if name not in collected}
+        carried = (names_assigned(statement.body) & read_before_assigned(statement.body)) | {
+            name for name in self.appended(statement.body) if name not in collected
+        }
         depends = sorted(carried | (changed & live))
         generator = ast.comprehension(target=statement.target, iter=statement.iter, ifs=[], is_async=0)
         ast.copy_location(generator.target, statement.target)
@@ -640,7 +788,12 @@ class _Compiler(Lowering):
             return
         for name in collected:
             if not self.is_empty_list(name):
-                raise self.error("P311", statement, f"{name!r} is not empty before the loop", "collect into a list that starts empty: names = []")
+                raise self.error(
+                    "P311",
+                    statement,
+                    f"{name!r} is not empty before the loop",
+                    "collect into a list that starts empty: names = []",
+                )
         self.loop_body(statement, generator, collected)
 
     def loop_body(self, statement: ast.For, generator: ast.comprehension, collected: dict[str, ast.expr]) -> None:
@@ -674,10 +827,15 @@ class _Compiler(Lowering):
 
     def is_empty_list(self, name: str) -> bool:
         found = self.find(name, self.scope)
-        return isinstance(found, Static) and found.value == [] or isinstance(found, Seq) and not found.items
+        return (isinstance(found, Static) and found.value == []) or (isinstance(found, Seq) and not found.items)
 
     def appended(self, body: list[ast.stmt]) -> set[str]:
-        return {name for statement in body for node in ast.walk(statement) if isinstance(node, ast.stmt) and (name := _append_target(node))}
+        return {
+            name
+            for statement in body
+            for node in ast.walk(statement)
+            if isinstance(node, ast.stmt) and (name := _append_target(node))
+        }
 
     def collected(self, body: list[ast.stmt]) -> dict[str, ast.expr]:
         """Lists that each round adds exactly one element to, at the top of the body."""
@@ -686,9 +844,18 @@ class _Compiler(Lowering):
             name = _append_target(statement)
             if name and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
                 found[name] = statement.value.args[0]
-        everywhere = [name for statement in body for node in ast.walk(statement) if isinstance(node, ast.stmt) and (name := _append_target(node))]
+        everywhere = [
+            name
+            for statement in body
+            for node in ast.walk(statement)
+            if isinstance(node, ast.stmt) and (name := _append_target(node))
+        ]
         read = names_read(body)
-        return {name: item for name, item in found.items() if everywhere.count(name) == 1 and sum(1 for _ in _reads(body, name)) == 1 and name in read}
+        return {
+            name: item
+            for name, item in found.items()
+            if everywhere.count(name) == 1 and sum(1 for _ in _reads(body, name)) == 1 and name in read
+        }
 
     def write_out(self, statement: ast.For, live: set[str], depends: list[str]) -> None:
         items = self.lower(statement.iter)
@@ -696,9 +863,19 @@ class _Compiler(Lowering):
         if known is None:
             if not depends:
                 raise self.error("P311", statement, "this loop calls no task", "remove it, or call a task in it")
-            raise self.error("P317", statement, f"each round runs on its own, and {depends[0]!r} would have to pass from one to the next or out of the loop", "collect results with a comprehension, or use a while loop that carries the value")
+            raise self.error(
+                "P317",
+                statement,
+                f"each round runs on its own, and {depends[0]!r} would have to pass from one to the next or out of the loop",
+                "collect results with a comprehension, or use a while loop that carries the value",
+            )
         if len(known) > UNROLL:
-            raise self.error("P316", statement, f"a loop of {len(known)} rounds would be written out, because {', '.join(depends) or 'its body'} passes from round to round (at most {UNROLL})", "use a while loop")
+            raise self.error(
+                "P316",
+                statement,
+                f"a loop of {len(known)} rounds would be written out, because {', '.join(depends) or 'its body'} passes from round to round (at most {UNROLL})",
+                "use a while loop",
+            )
         for item in known:
             self.assign(statement.target, item)
             self.block(statement.body, live | names_read(statement.body))
@@ -715,45 +892,83 @@ class _Compiler(Lowering):
             results = work()
             inner = self.scope
             repeat, declared = loop(inner) if loop is not None else (None, {})
-            outputs = tuple(self.output(key, symbol, node, declared.get(key, ANY)) for key, (symbol, node) in results.items())
+            outputs = tuple(
+                self.output(key, symbol, node, declared.get(key, ANY)) for key, (symbol, node) in results.items()
+            )
         finally:
             self.scope = outer
-        label, number = f"{self.made.name}-{step_name}", 2
-        workflow = Workflow(name=label, params=tuple(inner.params.values()), steps=tuple(inner.steps), outputs=outputs, source=self.source(where))
+        label, number = f"{self.workflow_name}-{step_name}", 2
+        workflow = Workflow(
+            name=label,
+            params=tuple(inner.params.values()),
+            steps=tuple(inner.steps),
+            outputs=outputs,
+            source=self.source(where),
+        )
         while label in self.uses and self.uses[label] != workflow:
-            label, number = f"{self.made.name}-{step_name}-{number}", number + 1
-            workflow = _replace(workflow, name=label)
+            label, number = f"{self.workflow_name}-{step_name}-{number}", number + 1
+            workflow = dataclasses.replace(workflow, name=label)
         self.uses[label] = workflow
         self.emit(
-            Step(name=step_name, action=model.Nested(name=label), inputs=tuple(inner.inputs.values()), each=each, when=when, loop=repeat, source=self.source(where))
+            Step(
+                name=step_name,
+                action=model.Nested(name=label),
+                inputs=tuple(inner.inputs.values()),
+                each=each,
+                when=when,
+                loop=repeat,
+                source=self.source(where),
+            )
         )
         return {
-            output.name: Sym(reference("steps", step_name, "outputs", output.name), list_of(output.type) if each is not None else output.type) for output in outputs
+            output.name: Sym(
+                reference("steps", step_name, "outputs", output.name),
+                list_of(output.type) if each is not None else output.type,
+            )
+            for output in outputs
         }
 
     # -- while
 
     def while_loop(self, statement: ast.While, live: set[str]) -> None:
         if statement.orelse:
-            raise self.error("P311", statement.orelse[0], "else after a loop has no meaning in a workflow", "put it after the loop")
+            raise self.error(
+                "P311", statement.orelse[0], "else after a loop has no meaning in a workflow", "put it after the loop"
+            )
         found = has_return(statement.body)
         if found is not None:
-            raise self.error("P311", found, "return inside a loop has no meaning in a workflow", "return after the loop")
+            raise self.error(
+                "P311", found, "return inside a loop has no meaning in a workflow", "return after the loop"
+            )
         assigned = names_assigned(statement.body) | self.appended(statement.body)
-        wanted = read_before_assigned(statement.body) | names_read([statement.test]) | live | self.appended(statement.body)
+        wanted = (
+            read_before_assigned(statement.body) | names_read([statement.test]) | live | self.appended(statement.body)
+        )
         carried = sorted(assigned & wanted)
         start: dict[str, Symbol] = {}
         for name in carried:
             symbol = self.find(name, self.scope)
             if symbol is None or isinstance(symbol, Unset):
-                raise self.error("P312", statement, f"{name!r} has no value before the loop, which may not run at all", f"assign {name!r} before the loop")
+                raise self.error(
+                    "P312",
+                    statement,
+                    f"{name!r} has no value before the loop, which may not run at all",
+                    f"assign {name!r} before the loop",
+                )
             start[name] = symbol
         rotated = self.calls_step(statement.test)
         first = self.condition(statement.test)
         if isinstance(first, bool) and not first and not carried:
             return
         if not carried and not rotated:
-            raise self.error("P317", statement.test, "nothing in the loop changes this condition, so the loop would never end" if first is not False else "this never runs", "call a task in the condition, or change a value in the loop")
+            raise self.error(
+                "P317",
+                statement.test,
+                "nothing in the loop changes this condition, so the loop would never end"
+                if first is not False
+                else "this never runs",
+                "call a task in the condition, or change a value in the loop",
+            )
         self.repeat(statement, start, first if rotated else None)
 
     def repeat(self, statement: ast.While, start: dict[str, Symbol], proceed: bool | Node | None) -> None:
@@ -786,10 +1001,18 @@ class _Compiler(Lowering):
                 if types_[name].name == "any" or not types.fits(ended, types_[name]):
                     types_[name] = types.join(types_[name], ended) if types.fits(types_[name], ended) else ANY
                     inner.params[name] = Parameter(name=name, type=types_[name])
-                    inner.inputs[name] = _replace(inner.inputs[name], type=types_[name])
-            condition: Node = reference("inputs", "proceed") if proceed is not None else self.test_over_inputs(statement, types_)
-            limit = self.made.given.get("max_iterations", 1000)
-            return While(condition=Expr.tree(condition), carry={name: name for name in names}, max_iterations=limit, test="before", at_limit="fail"), types_
+                    inner.inputs[name] = dataclasses.replace(inner.inputs[name], type=types_[name])
+            condition: Node = (
+                reference("inputs", "proceed") if proceed is not None else self.test_over_inputs(statement, types_)
+            )
+            limit = self.given.get("max_iterations", 1000)
+            return While(
+                condition=Expr.tree(condition),
+                carry={name: name for name in names},
+                max_iterations=limit,
+                test="before",
+                at_limit="fail",
+            ), types_
 
         label = next(iter(start), "condition")
         results = self.body(statement, f"while-{label.replace('_', '-').strip('-')}", None, None, work, loop)
@@ -814,32 +1037,24 @@ def _widened(type_: Type) -> Type:
     return list_of(type_.item) if type_.name == "tuple" else type_
 
 
-def _replace(thing: Any, **changes: Any) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(thing, **changes)
-
-
-def _with_inputs(job: BaseJob, inputs: dict[str, Input]) -> BaseJob:
-    import copy
-
-    twin = copy.copy(job)
-    twin.inputs = inputs
-    return twin
-
-
 def _elements(symbol: Symbol) -> list[Symbol] | None:
     """The elements, if how many there are is known."""
     if isinstance(symbol, Seq):
         return list(symbol.items)
     if isinstance(symbol, Static) and isinstance(symbol.value, list | tuple | range | dict | str):
-        return [Static(item) for item in symbol.value] if len(symbol.value) <= UNROLL else [Static(None)] * len(symbol.value)
+        return (
+            [Static(item) for item in symbol.value]
+            if len(symbol.value) <= UNROLL
+            else [Static(None)] * len(symbol.value)
+        )
     return None
 
 
 def _append_target(statement: ast.AST) -> str:
     match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append", value=ast.Name(id=name)), args=[_], keywords=[])):
+        case ast.Expr(
+            value=ast.Call(func=ast.Attribute(attr="append", value=ast.Name(id=name)), args=[_], keywords=[])
+        ):
             return name
         case _:
             return ""
@@ -850,6 +1065,3 @@ def _reads(body: list[ast.stmt], name: str) -> Iterator[ast.Name]:
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
                 yield node
-
-
-__all__ = ["compile_workflow", "to_node", "truth"]

@@ -47,7 +47,7 @@ class Pending:
         job = _one_job(made, self.function.__name__, self.source)
         if axes:
             if job.each is not None:
-                axes += list(job.each.axes)
+                axes += [dict(axis) for axis in job.each.axes]
             job.each = model.ForEach(axes=tuple(axes), **self.limits)
         for condition in self.conditions:
             add_condition(job, call_with(condition, variables))
@@ -62,7 +62,7 @@ class Pending:
             for name, items in axis.items():
                 items = call_with(items, known)
                 values[name] = to_value(items)
-                item = loop_variable(name, values[name], {name: _item_type(items)})
+                item = loop_variable(name, _item_type(items))
                 if name in self.unpack:
                     found |= {part: item[i] for i, part in enumerate(self.unpack[name])}
                 else:
@@ -73,14 +73,25 @@ class Pending:
 
     def penstock_pending(self) -> BaseJob:
         left = ", ".join(name for name in self.parameters if name not in self.bound())
-        raise wrong("P310", f"{self.function.__name__}() has a parameter that nothing fills: {left}", f"add @for_loop({left.partition(',')[0]}=[…])", self.source)
+        raise wrong(
+            "P310",
+            f"{self.function.__name__}() has a parameter that nothing fills: {left}",
+            f"add @for_loop({left.partition(',')[0]}=[…])",
+            self.source,
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
 
 def _item_type(items: Any) -> Type:
-    return items.type.item if isinstance(items, Ref) else types.of_value(items).item if isinstance(items, list | tuple | range) else ANY
+    return (
+        items.type.item
+        if isinstance(items, Ref)
+        else types.of_value(items).item
+        if isinstance(items, list | tuple | range)
+        else ANY
+    )
 
 
 def call_with(thing: Any, variables: Mapping[str, Ref]) -> Any:
@@ -107,7 +118,9 @@ def _one_job(made: Any, name: str, source: Source | None) -> BaseJob:
         job.uses = (inner, *gather(made))
         job.source = source
         return job
-    raise wrong("P307", f"{name}() returned {made!r}, which is not a job", "return a job, a list of jobs, or a Workflow", source)
+    raise wrong(
+        "P307", f"{name}() returned {made!r}, which is not a job", "return a job, a list of jobs, or a Workflow", source
+    )
 
 
 def _pending(thing: Any) -> Pending:
@@ -119,7 +132,9 @@ def add_condition(job: BaseJob, condition: Any) -> None:
     job.when = extra if job.when is None else Expr.tree(Binary("&&", extra.node, job.when.node))
 
 
-def for_loop(items: Any = None, *, zipped: bool = False, parallel: int | None = None, gang: bool = False, **axes: Any) -> Decorator:
+def for_loop(
+    items: Any = None, *, zipped: bool = False, parallel: int | None = None, gang: bool = False, **axes: Any
+) -> Decorator:
     """One task for each item.
 
     `@for_loop(items=[0.1, 0.01])` goes over a list, a range, a parameter or the output of an earlier job.
@@ -127,19 +142,37 @@ def for_loop(items: Any = None, *, zipped: bool = False, parallel: int | None = 
     stacked, and items may be a function of the loop variables above: `@for_loop(file=lambda shard: shard["files"])`.
     `parallel` limits how many run at once; `gang=True` starts all or none."""
     if (items is None) == (not axes):
-        raise wrong("P310", "for_loop needs something to go over", "write @for_loop(items=[…]), or @for_loop(lr=[…], seed=[…])")
+        raise wrong(
+            "P310", "for_loop needs something to go over", "write @for_loop(items=[…]), or @for_loop(lr=[…], seed=[…])"
+        )
     for name, value in {"items": items, **axes}.items():
-        if value is not None and not isinstance(value, Ref | list | tuple | range | str) and not inspect.isfunction(value) and not hasattr(value, "result_ref"):
-            raise wrong("P310", f"{name}={value!r} is not a list", "give a list, a range, a parameter or the output of a job")
+        if (
+            value is not None
+            and not isinstance(value, Ref | list | tuple | range | str)
+            and not inspect.isfunction(value)
+            and not hasattr(value, "result_ref")
+        ):
+            raise wrong(
+                "P310", f"{name}={value!r} is not a list", "give a list, a range, a parameter or the output of a job"
+            )
 
     def decorate(thing: Any) -> Any:
         if isinstance(thing, BaseJob):
-            raise wrong("P310", f"the job {thing.name!r} is finished; its loop variables would be used nowhere", "decorate a function that takes them and returns the job")
+            raise wrong(
+                "P310",
+                f"the job {thing.name!r} is finished; its loop variables would be used nowhere",
+                "decorate a function that takes them and returns the job",
+            )
         pending = _pending(thing)
         free = [name for name in pending.parameters if name not in pending.bound()]
         if items is not None:
             if not free:
-                raise wrong("P310", f"{pending.function.__name__}() takes no loop variable", "give it a parameter", pending.source)
+                raise wrong(
+                    "P310",
+                    f"{pending.function.__name__}() takes no loop variable",
+                    "give it a parameter",
+                    pending.source,
+                )
             variable = "_".join(free)
             if len(free) > 1:
                 pending.unpack[variable] = free
@@ -147,7 +180,12 @@ def for_loop(items: Any = None, *, zipped: bool = False, parallel: int | None = 
         else:
             for name in axes:
                 if name not in free:
-                    raise wrong("P310", f"{pending.function.__name__}() has no parameter {name!r} left to loop over", f"it has: {', '.join(free) or 'none'}", pending.source)
+                    raise wrong(
+                        "P310",
+                        f"{pending.function.__name__}() has no parameter {name!r} left to loop over",
+                        f"it has: {', '.join(free) or 'none'}",
+                        pending.source,
+                    )
             pending.axes[:0] = [dict(axes)] if zipped else [{name: value} for name, value in axes.items()]
         if parallel is not None:
             pending.limits["parallel"] = parallel
@@ -186,7 +224,14 @@ class _Round:
         self.inputs = {name: Ref(Member(Name("inputs"), name), given.type) for name, given in job.inputs.items()}
 
 
-def while_loop(condition: Any, *, carry: Mapping[str, str] | None = None, max_iterations: int = 100, test: str | None = None, at_limit: str = "stop") -> Decorator:
+def while_loop(
+    condition: Any,
+    *,
+    carry: Mapping[str, str] | None = None,
+    max_iterations: int = 100,
+    test: str | None = None,
+    at_limit: str = "stop",
+) -> Decorator:
     """Run again while this holds, and at most `max_iterations` times; what follows sees the last round's outputs.
 
     The condition is a function of the round, `lambda r: r.outputs["loss"] > 0.1`, or text: "outputs.loss > 0.1". Over
@@ -198,15 +243,23 @@ def while_loop(condition: Any, *, carry: Mapping[str, str] | None = None, max_it
         if isinstance(thing, Authored):
             job = thing.as_job()
         if isinstance(job, Pending):
-            raise wrong("P310", f"{job.function.__name__}() has parameters; a while loop has no loop variable", "return a job with inputs, and carry outputs into them")
+            raise wrong(
+                "P310",
+                f"{job.function.__name__}() has parameters; a while loop has no loop variable",
+                "return a job with inputs, and carry outputs into them",
+            )
         try:
             found = condition(_Round(job)) if inspect.isfunction(condition) else condition
         except KeyError as error:
-            raise wrong("P202", f"the job {job.name!r} has no {error}", f"outputs: {', '.join(job.output_types())}") from None
+            raise wrong(
+                "P202", f"the job {job.name!r} has no {error}", f"outputs: {', '.join(job.output_types())}"
+            ) from None
         expr = to_condition(found)
         roots = {path[0] for path in references(expr.text)}
         when_tested = test or ("before" if "inputs" in roots and "outputs" not in roots else "after")
-        job.loop = model.While(condition=expr, carry=dict(carry or {}), max_iterations=max_iterations, test=when_tested, at_limit=at_limit)
+        job.loop = model.While(
+            condition=expr, carry=dict(carry or {}), max_iterations=max_iterations, test=when_tested, at_limit=at_limit
+        )
         return job
 
     return decorate

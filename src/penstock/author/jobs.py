@@ -6,6 +6,7 @@ A job is a Step in the making. Dependencies are inferred from the outputs it use
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,11 +16,11 @@ from typing import Any, Self, Unpack
 from penstock.author.annotations import hints_of, to_type
 from penstock.author.blame import here, wrong
 from penstock.author.capture import code_digest
-from penstock.author.options import KNOWN, Options, seconds, step_fields
+from penstock.author.options import FOR_JOBS, KNOWN, JobOptions, seconds, step_fields
 from penstock.author.values import Ref, WorkflowParam, to_condition, to_value
 from penstock.errors import AuthorError, Problem, nearest
-from penstock.graph import codec, check, model, types
-from penstock.graph.expr import reference
+from penstock.graph import check, codec, model, types
+from penstock.graph.expr import Expr, reference
 from penstock.graph.model import MISSING, NORMAL, Edge, Outcome, Unit
 
 plain_call: ContextVar[str] = ContextVar("plain_call", default="")
@@ -37,7 +38,11 @@ class Outputs:
     def __getitem__(self, name: str) -> Ref:
         known = self._job.output_types()
         if name not in known:
-            raise wrong("P202", f"the job {self._job.name!r} has no output {name!r}", f"declare it: outputs=[WorkflowParam({name!r}, …)].{nearest(name, known)}")
+            raise wrong(
+                "P202",
+                f"the job {self._job.name!r} has no output {name!r}",
+                f"declare it: outputs=[WorkflowParam({name!r}, …)].{nearest(name, known)}",
+            )
         type_ = types.list_of(known[name]) if self._job.each is not None else known[name]
         return Ref(reference("steps", self._job.name, "outputs", name), type_)
 
@@ -47,20 +52,29 @@ class BaseJob:
     as `penstock.graph.model.Suspend(message="ship it?")` or `Http(url=…)`."""
 
     def __init__(
-        self, name: str, action: model.Action, *, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), when: Any = None, **options: Unpack[Options]
+        self, name: str, action: model.Action, *, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), **options: Unpack[JobOptions]
     ) -> None:  # fmt: skip
         if not isinstance(name, str) or not check.NAME.match(name):
-            raise wrong("P211", f"{name!r} is not a usable name", "use letters, digits, '-' and '_', beginning and ending with a letter or digit")
+            raise wrong(
+                "P211",
+                f"{name!r} is not a usable name",
+                "use letters, digits, '-' and '_', beginning and ending with a letter or digit",
+            )
         self.name = name
-        self.action = action
+        # Subclasses have turned Refs into expressions already; a bare BaseJob takes them as they are written.
+        self.action = (
+            action
+            if type(self) is not BaseJob
+            else dataclasses.replace(action, **{key: to_value(v) for key, v in model.action_values(action)})
+        )
         self.source = here()
         self.declared: tuple[model.Output, ...] = tuple(_output(item) for item in outputs)
         self.inputs = _inputs(inputs)
         self.needs: tuple[Edge, ...] = ()
-        self.when = None if when is None else to_condition(when)
         self.each: model.ForEach | None = None
         self.loop: model.While | None = None
-        self.fields = step_fields(options)
+        self.fields = step_fields(options, FOR_JOBS)
+        self.when: Expr | None = self.fields.pop("when", None)
         self.uses: tuple[model.Workflow, ...] = ()
         """Workflows that this step needs in the root's definitions."""
 
@@ -85,7 +99,11 @@ class BaseJob:
         """What the job itself stands for when used as a value: its only output."""
         known = self.output_types()
         if len(known) != 1:
-            raise wrong("P307", f"the job {self.name!r} has {len(known)} outputs, so it does not stand for one value", f"say which: outputs[{next(iter(known), 'NAME')!r}]")
+            raise wrong(
+                "P307",
+                f"the job {self.name!r} has {len(known)} outputs, so it does not stand for one value",
+                f"say which: outputs[{next(iter(known), 'NAME')!r}]",
+            )
         return self.outputs[next(iter(known))]
 
     def after(self, *jobs: BaseJob | str, outcomes: Iterable[Outcome | str] = NORMAL) -> Self:
@@ -101,17 +119,21 @@ class BaseJob:
             self.needs = (*(edge for edge in self.needs if edge.step != name), Edge(name, wanted))
         return self
 
-    def options(self, *, name: str | None = None, **options: Unpack[Options]) -> Self:
+    def options(self, *, name: str | None = None, **options: Unpack[JobOptions]) -> Self:
         """A copy with other options: the same work, used elsewhere with other resources."""
         job = copy.copy(self)
         if name is not None:
             if not check.NAME.match(name):
-                raise wrong("P211", f"{name!r} is not a usable name", "use letters, digits, '-' and '_', beginning and ending with a letter or digit")
+                raise wrong(
+                    "P211",
+                    f"{name!r} is not a usable name",
+                    "use letters, digits, '-' and '_', beginning and ending with a letter or digit",
+                )
             job.name = name
-        changed = step_fields(options)
-        for part in ("resources", "placement"):
-            if part == "resources" and part in changed:
-                changed[part] = {**self.fields.get(part, {}), **changed[part]}
+        changed = step_fields(options, FOR_JOBS)
+        job.when = changed.pop("when", self.when)
+        if "resources" in changed:
+            changed["resources"] = {**self.fields.get("resources", {}), **changed["resources"]}
         job.fields = {**self.fields, **changed}
         job.source = here() or self.source
         return job
@@ -119,20 +141,36 @@ class BaseJob:
     def __call__(self, **inputs: Any) -> Self:
         """A copy with these inputs bound."""
         if plain_call.get():
-            raise wrong("P308", f"{self.name!r} is a {self.action.kind}; a plain call of {plain_call.get()!r} cannot run it", "use `penstock run`, or make it a @task function")
+            raise wrong(
+                "P308",
+                f"{self.name!r} is a {self.action.kind}; a plain call of {plain_call.get()!r} cannot run it",
+                "use `penstock run`, or make it a @task function",
+            )
         job = copy.copy(self)
         for name in inputs:
             if name not in self.inputs:
-                raise wrong("P309", f"the job {self.name!r} has no input {name!r}", f"declare it: inputs=[WorkflowParam({name!r}, …)].{nearest(name, self.inputs)}")
+                raise wrong(
+                    "P309",
+                    f"the job {self.name!r} has no input {name!r}",
+                    f"declare it: inputs=[WorkflowParam({name!r}, …)].{nearest(name, self.inputs)}",
+                )
         job.inputs = self.inputs | {
-            name: model.Input(name=name, value=to_value(value), type=self.inputs[name].type, path=self.inputs[name].path) for name, value in inputs.items()
+            name: model.Input(
+                name=name, value=to_value(value), type=self.inputs[name].type, path=self.inputs[name].path
+            )
+            for name, value in inputs.items()
         }
         return job
 
     def to_step(self) -> model.Step:
         for given in self.inputs.values():
             if given.value is MISSING:
-                raise wrong("P309", f"the job {self.name!r} has no value for its input {given.name!r}", f"bind it: {self.name}({given.name}=…)", self.source)
+                raise wrong(
+                    "P309",
+                    f"the job {self.name!r} has no value for its input {given.name!r}",
+                    f"bind it: {self.name}({given.name}=…)",
+                    self.source,
+                )
         return model.Step(
             name=self.name, action=self.action, inputs=tuple(self.inputs.values()), outputs=self.declared, needs=self.needs,
             when=self.when, each=self.each, loop=self.loop, source=self.source, **self.fields,
@@ -147,10 +185,16 @@ class ContainerJob(BaseJob):
 
     def __init__(
         self, name: str, image: str, command: Sequence[Any] = (), args: Sequence[Any] = (), *, env: Mapping[str, Any] | None = None,
-        workdir: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), when: Any = None, **options: Unpack[Options],
+        workdir: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), **options: Unpack[JobOptions],
     ) -> None:  # fmt: skip
-        action = model.Container(image=to_value(image), command=_words(command, "command"), args=_words(args, "args"), env=to_value(env or {}), workdir=workdir)
-        super().__init__(name, action, inputs=inputs, outputs=outputs, when=when, **options)
+        action = model.Container(
+            image=to_value(image),
+            command=_words(command, "command"),
+            args=_words(args, "args"),
+            env=to_value(env or {}),
+            workdir=workdir,
+        )
+        super().__init__(name, action, inputs=inputs, outputs=outputs, **options)
 
 
 class ScriptJob(BaseJob):
@@ -158,10 +202,16 @@ class ScriptJob(BaseJob):
 
     def __init__(
         self, name: str, source: str, command: Sequence[Any] = ("sh",), *, image: str | None = None, env: Mapping[str, Any] | None = None,
-        workdir: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), when: Any = None, **options: Unpack[Options],
+        workdir: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), **options: Unpack[JobOptions],
     ) -> None:  # fmt: skip
-        action = model.Script(source=to_value(inspect.cleandoc(source)), command=_words(command, "command"), image=to_value(image), env=to_value(env or {}), workdir=workdir)
-        super().__init__(name, action, inputs=inputs, outputs=outputs, when=when, **options)
+        action = model.Script(
+            source=to_value(inspect.cleandoc(source)),
+            command=_words(command, "command"),
+            image=to_value(image),
+            env=to_value(env or {}),
+            workdir=workdir,
+        )
+        super().__init__(name, action, inputs=inputs, outputs=outputs, **options)
 
 
 class FunctionJob(BaseJob):
@@ -169,7 +219,7 @@ class FunctionJob(BaseJob):
 
     def __init__(
         self, name: str, function: Callable[..., Any], inputs: Inputs = (), *, image: str | None = None, env: Mapping[str, Any] | None = None,
-        outputs: Iterable[WorkflowParam] | None = None, when: Any = None, **options: Unpack[Options],
+        outputs: Iterable[WorkflowParam] | None = None, **options: Unpack[JobOptions],
     ) -> None:  # fmt: skip
         task = getattr(function, "penstock_task", None)
         base: dict[str, Any] = dict(task.given) if task is not None else {}
@@ -180,17 +230,25 @@ class FunctionJob(BaseJob):
         if not callable(function) or not hasattr(function, "__code__"):
             raise wrong("P307", f"{function!r} is not a Python function", "give a function defined with def")
         action = model.Function(
-            module=function.__module__ or "__main__", name=function.__qualname__, code=code_digest(function), image=to_value(image), env=to_value(env or {})
+            module=function.__module__ or "__main__",
+            name=function.__qualname__,
+            code=code_digest(function),
+            image=to_value(image),
+            env=to_value(env or {}),
         )
         hints = hints_of(function)
         returned = outputs if outputs is not None else [WorkflowParam("result", to_type(hints.get("return", Any)))]
-        super().__init__(name, action, inputs=inputs, outputs=returned, when=when, **{**base, **options})
+        super().__init__(name, action, inputs=inputs, outputs=returned, **{**base, **options})
         signature = inspect.signature(function)
         for given in self.inputs:
             if given not in signature.parameters:
-                raise wrong("P309", f"{function.__name__}() has no parameter {given!r}", f"remove the input.{nearest(given, signature.parameters)}")
-            if self.inputs[given].type.name == "any" and given in hints:
-                self.inputs[given] = model.Input(name=given, value=self.inputs[given].value, type=to_type(hints[given]))
+                raise wrong(
+                    "P309",
+                    f"{function.__name__}() has no parameter {given!r}",
+                    f"remove the input.{nearest(given, signature.parameters)}",
+                )
+            if given in hints:
+                self.inputs[given] = dataclasses.replace(self.inputs[given], type=to_type(hints[given]))
         for missing, parameter in signature.parameters.items():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
@@ -204,20 +262,24 @@ class ResourceJob(BaseJob):
 
     def __init__(
         self, name: str, manifest: Mapping[str, Any] | str, action: str = "create", *, success_condition: str | None = None,
-        failure_condition: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), when: Any = None, **options: Unpack[Options],
+        failure_condition: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), **options: Unpack[JobOptions],
     ) -> None:  # fmt: skip
         if isinstance(manifest, str):
             from penstock.graph.text import read_yaml
 
             manifest, _ = read_yaml(inspect.cleandoc(manifest), f"<manifest of {name}>")
         if not isinstance(manifest, Mapping):
-            raise wrong("P307", f"the manifest of {name!r} is not a Kubernetes object", "give a mapping, or YAML with one object")
+            raise wrong(
+                "P307",
+                f"the manifest of {name!r} is not a Kubernetes object",
+                "give a mapping, or YAML with one object",
+            )
         built = model.Resource(
             manifest=to_value(manifest), action=action,
             success_condition=None if success_condition is None else to_condition(success_condition),
             failure_condition=None if failure_condition is None else to_condition(failure_condition),
         )  # fmt: skip
-        super().__init__(name, built, inputs=inputs, outputs=outputs, when=when, **options)
+        super().__init__(name, built, inputs=inputs, outputs=outputs, **options)
 
 
 def _words(words: Sequence[Any], what: str) -> tuple[Any, ...]:
@@ -236,11 +298,17 @@ def _output(item: Any) -> model.Output:
 
 def _inputs(given: Inputs) -> dict[str, model.Input]:
     if isinstance(given, Mapping):
-        return {name: model.Input(name=name, value=to_value(value), type=_type_of(value)) for name, value in given.items()}
+        return {
+            name: model.Input(name=name, value=to_value(value), type=_type_of(value)) for name, value in given.items()
+        }
     found = {}
     for item in given:
         if not isinstance(item, WorkflowParam):
-            raise wrong("P307", f"{item!r} does not declare an input", "give WorkflowParam(name, type), or a mapping of names to values")
+            raise wrong(
+                "P307",
+                f"{item!r} does not declare an input",
+                "give WorkflowParam(name, type), or a mapping of names to values",
+            )
         found[item.name] = model.Input(name=item.name, value=item.default, type=item.type, path=item.path)
     return found
 
@@ -280,11 +348,24 @@ class Authored:
 
         return explain(self.graph)
 
-    def as_job(self, name: str | None = None, inputs: Mapping[str, Any] | None = None, **options: Unpack[Options]) -> BaseJob:
+    def as_job(
+        self, name: str | None = None, inputs: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
+    ) -> BaseJob:
         """This workflow as one step of another."""
         graph = self.graph
-        inner = model.Workflow(name=graph.name, params=graph.params, steps=graph.steps, outputs=graph.outputs, parallel=graph.parallel, source=graph.source)
+        inner = model.Workflow(
+            name=graph.name,
+            params=graph.params,
+            steps=graph.steps,
+            outputs=graph.outputs,
+            parallel=graph.parallel,
+            source=graph.source,
+        )
         job = BaseJob(name or graph.name, model.Nested(name=graph.name), inputs=inputs or {}, **options)
+        typed = {param.name: param.type for param in graph.params}
+        job.inputs = {
+            key: dataclasses.replace(given, type=typed.get(key, given.type)) for key, given in job.inputs.items()
+        }
         job.uses = (inner, *graph.definitions)
         return job
 
@@ -293,7 +374,7 @@ class Workflow(Authored):
     """Steps, and what they share: parameters, a queue, a unit of admission."""
 
     def __init__(
-        self, name: str, steps: Iterable[Any], *, params: Iterable[WorkflowParam] = (), outputs: Mapping[str, Any] | None = None,
+        self, name: str, steps: Iterable[Any], *, params: Iterable[WorkflowParam] = (), outputs: Mapping[str, Any] | Iterable[WorkflowParam] = (),
         on_exit: Iterable[Any] = (), queue: str | None = None, priority: str | int | None = None, unit: Unit | str | None = None,
         parallel: int | None = None, timeout: int | float | str | None = None, fail_fast: bool = False,
         labels: Mapping[str, str] | None = None, doc: str = "",
@@ -304,13 +385,15 @@ class Workflow(Authored):
             if not isinstance(param, WorkflowParam):
                 raise wrong("P307", f"{param!r} does not declare a parameter", "write WorkflowParam(name, type)")
         if unit is not None and unit not in list(Unit):
-            raise wrong("P305", f"unit={unit!r} is not a unit", f"use one of {', '.join(Unit)}.{nearest(str(unit), Unit)}")
+            raise wrong(
+                "P305", f"unit={unit!r} is not a unit", f"use one of {', '.join(Unit)}.{nearest(str(unit), Unit)}"
+            )
         jobs = [_job(item) for item in steps]
         exits = [_job(item) for item in on_exit]
         self.jobs = {job.name: job for job in jobs}
         self._graph = model.Workflow(
             name=name, params=tuple(param.as_parameter() for param in self.params), steps=tuple(job.to_step() for job in jobs),
-            outputs=tuple(_result(key, value) for key, value in (outputs or {}).items()), on_exit=tuple(job.to_step() for job in exits),
+            outputs=_results(outputs), on_exit=tuple(job.to_step() for job in exits),
             queue=queue, priority=priority, unit=None if unit is None else Unit(unit), parallel=parallel,
             timeout=None if timeout is None else seconds(timeout), fail_fast=fail_fast,
             definitions=gather(itertools.chain(jobs, exits)), labels=dict(labels or {}), doc=doc, source=here(),
@@ -324,9 +407,17 @@ class Workflow(Authored):
         return f"<Workflow {self.name}: {len(self.jobs)} steps>"
 
 
-def _result(name: str, value: Any) -> model.Output:
-    value = value.result_ref() if isinstance(value, BaseJob) else value
-    return model.Output(name=name, value=to_value(value), type=value.type if isinstance(value, Ref) else types.ANY)
+def _results(given: Mapping[str, Any] | Iterable[WorkflowParam]) -> tuple[model.Output, ...]:
+    """`{"score": best.outputs["result"]}`; or, with a type said, `[WorkflowParam("score", float, best.outputs["result"])]`."""
+    if not isinstance(given, Mapping):
+        return tuple(model.Output(name=item.name, type=item.type, value=item.default) for item in given)
+    found = []
+    for name, value in given.items():
+        value = value.result_ref() if isinstance(value, BaseJob) else value
+        found.append(
+            model.Output(name=name, value=to_value(value), type=value.type if isinstance(value, Ref) else types.ANY)
+        )
+    return tuple(found)
 
 
 def _job(item: Any) -> BaseJob:
@@ -338,7 +429,11 @@ def _job(item: Any) -> BaseJob:
         return item.penstock_pending()  # type: ignore[no-any-return]
     if hasattr(item, "penstock_task"):
         return item.penstock_task.job()  # type: ignore[no-any-return]
-    raise wrong("P307", f"{item!r} is not a step", "give jobs, functions decorated with @for_loop, @while_loop or @when, or workflows")
+    raise wrong(
+        "P307",
+        f"{item!r} is not a step",
+        "give jobs, functions decorated with @for_loop, @while_loop or @when, or workflows",
+    )
 
 
 def gather(jobs: Iterable[BaseJob]) -> tuple[model.Workflow, ...]:
@@ -349,6 +444,12 @@ def gather(jobs: Iterable[BaseJob]) -> tuple[model.Workflow, ...]:
             known = found.setdefault(workflow.name, workflow)
             if known is not workflow and codec.digest(known) != codec.digest(workflow):
                 raise AuthorError(
-                    Problem("P210", f"two different workflows are named {workflow.name!r}", "rename one", where=f"steps.{job.name}", source=job.source)
+                    Problem(
+                        "P210",
+                        f"two different workflows are named {workflow.name!r}",
+                        "rename one",
+                        where=f"steps.{job.name}",
+                        source=job.source,
+                    )
                 )
     return tuple(found[name] for name in sorted(found))

@@ -32,7 +32,7 @@ from penstock.author.symbols import (
     truth,
     type_of,
 )
-from penstock.author.syntax import Refuser, names_read
+from penstock.author.syntax import Refuser
 from penstock.errors import AuthorError
 from penstock.graph import types
 from penstock.graph.expr import Binary, Call, Const, Index, Member, Node, Unary, is_identifier
@@ -55,7 +55,9 @@ _PURE: dict[str, Callable[..., Any]] = {
     for name in "abs bool dict enumerate float int len list max min range reversed round sorted str sum tuple zip".split()
 }
 _PURE_METHODS: dict[type, frozenset[str]] = {
-    str: frozenset("split upper lower strip lstrip rstrip replace join startswith endswith removeprefix removesuffix title format".split()),
+    str: frozenset(
+        "split upper lower strip lstrip rstrip replace join startswith endswith removeprefix removesuffix title format".split()
+    ),
     dict: frozenset("items keys values get".split()),
     list: frozenset("index count".split()),
     tuple: frozenset("index count".split()),
@@ -102,8 +104,18 @@ class Lowering(Refuser, ABC):
 
     def unusable(self, node: ast.AST, symbol: Symbol, error: NoValue) -> AuthorError:
         if isinstance(symbol, Unset):
-            return self.error("P312", node, f"{symbol.name!r} is not assigned on every way that leads here", f"assign {symbol.name!r} before the if, or in every branch")
-        return self.error("P307", node, f"{error} cannot be passed between steps", "pass text, numbers, true/false, lists or dicts; make anything else inside a @task")
+            return self.error(
+                "P312",
+                node,
+                f"{symbol.name!r} is not assigned on every way that leads here",
+                f"assign {symbol.name!r} before the if, or in every branch",
+            )
+        return self.error(
+            "P307",
+            node,
+            f"{error} cannot be passed between steps",
+            "pass text, numbers, true/false, lists or dicts; make anything else inside a @task",
+        )
 
     def condition(self, node: ast.expr) -> bool | Node:
         symbol = self.lower(node)
@@ -116,7 +128,9 @@ class Lowering(Refuser, ABC):
 
     def lower_constant(self, node: ast.Constant) -> Symbol:
         if node.value is Ellipsis or isinstance(node.value, bytes | complex):
-            raise self.error("P311", node, f"{node.value!r} has no meaning in a workflow", "use text, numbers, true/false or None")
+            raise self.error(
+                "P311", node, f"{node.value!r} has no meaning in a workflow", "use text, numbers, true/false or None"
+            )
         return Static(node.value)
 
     def lower_name(self, node: ast.Name) -> Symbol:
@@ -152,7 +166,12 @@ class Lowering(Refuser, ABC):
         if item.format_spec is not None:
             given = self.lower(item.format_spec)
             if not isinstance(given, Static):
-                raise self.error("P311", item, "a format that is only known at run time has no meaning in a workflow", "write the format out")
+                raise self.error(
+                    "P311",
+                    item,
+                    "a format that is only known at run time has no meaning in a workflow",
+                    "write the format out",
+                )
             spec = given.value
         if isinstance(symbol, Static):
             value = repr(symbol.value) if item.conversion == ord("r") else symbol.value
@@ -189,7 +208,9 @@ class Lowering(Refuser, ABC):
                 raise self.error("P311", value_node, "** has no meaning in a workflow", "write the keys out")
             key = self.lower(key_node)
             if not isinstance(key, Static) or not isinstance(key.value, str):
-                raise self.error("P311", key_node, "the key of a dict must be text that is known now", "write a constant")
+                raise self.error(
+                    "P311", key_node, "the key of a dict must be text that is known now", "write a constant"
+                )
             pairs.append((key.value, self.lower(value_node)))
         if all(isinstance(value, Static) for _, value in pairs):
             return Static({key: value.value for key, value in pairs if isinstance(value, Static)})
@@ -206,17 +227,30 @@ class Lowering(Refuser, ABC):
             try:
                 return Static(getattr(of.value, node.attr))
             except AttributeError:
-                raise self.error("P312", node, f"{_called(of.value)} has no attribute {node.attr!r}", "check the spelling") from None
+                raise self.error(
+                    "P312", node, f"{_called(of.value)} has no attribute {node.attr!r}", "check the spelling"
+                ) from None
         if not isinstance(of, Sym):
-            raise self.error("P311", node, f"the attribute {node.attr!r} of this has no meaning in a workflow", "use it inside a @task")
+            raise self.error(
+                "P311",
+                node,
+                f"the attribute {node.attr!r} of this has no meaning in a workflow",
+                "use it inside a @task",
+            )
         self.looked_into(node, of)
         step = Member(of.node, node.attr) if is_identifier(node.attr) else Index(of.node, Const(node.attr))
         return Sym(step, of.type.item if of.type.name == "dict" else types.ANY)
 
     def looked_into(self, node: ast.expr, of: Sym) -> None:
         if of.type.name in ("int", "float", "bool", "str", "null", "object", "file", "dir"):
-            instead = "do it inside a @task" if of.type.name != "object" else "return a dict or a dataclass instead, or use it inside a @task"
-            raise self.error("P311", node, f"this looks into {_article(of.type)} that is only known at run time", instead)
+            instead = (
+                "do it inside a @task"
+                if of.type.name != "object"
+                else "return a dict or a dataclass instead, or use it inside a @task"
+            )
+            raise self.error(
+                "P311", node, f"this looks into {_article(of.type)} that is only known at run time", instead
+            )
 
     def lower_subscript(self, node: ast.Subscript) -> Symbol:
         of = self.lower(node.value)
@@ -239,7 +273,10 @@ class Lowering(Refuser, ABC):
         if isinstance(index, Static) and isinstance(index.value, int) and not isinstance(index.value, bool):
             return self.element(container, type_, index.value)
         if isinstance(index, Static) and isinstance(index.value, str):
-            return Sym(Member(container, index.value) if is_identifier(index.value) else Index(container, Const(index.value)), type_.item)
+            return Sym(
+                Member(container, index.value) if is_identifier(index.value) else Index(container, Const(index.value)),
+                type_.item,
+            )
         return Sym(Index(container, self.node(node.slice, index)), type_.item)
 
     def element(self, container: Node, type_: Type, index: int) -> Sym:
@@ -253,11 +290,15 @@ class Lowering(Refuser, ABC):
 
     def pick(self, node: ast.expr, of: Seq, index: Any) -> Symbol:
         if not isinstance(index, int) or not -len(of.items) <= index < len(of.items):
-            raise self.error("P312", node, f"there is no element {index!r} in this list of {len(of.items)}", "check the index")
+            raise self.error(
+                "P312", node, f"there is no element {index!r} in this list of {len(of.items)}", "check the index"
+            )
         return of.items[index]
 
     def slice(self, node: ast.Subscript, of: Symbol, part: ast.Slice) -> Symbol:
-        bounds = [self.lower(bound) if bound is not None else Static(None) for bound in (part.lower, part.upper, part.step)]
+        bounds = [
+            self.lower(bound) if bound is not None else Static(None) for bound in (part.lower, part.upper, part.step)
+        ]
         if not all(isinstance(bound, Static) for bound in bounds) or not isinstance(of, Static | Seq):
             raise self.refused(part if hasattr(part, "lineno") else node)
         cut = slice(*(bound.value for bound in bounds if isinstance(bound, Static)))
@@ -277,15 +318,19 @@ class Lowering(Refuser, ABC):
     def lower_binop(self, node: ast.BinOp) -> Symbol:
         return self.arithmetic(node, node.op, self.lower(node.left), self.lower(node.right), node.left, node.right)
 
-    def arithmetic(self, node: ast.AST, op: ast.operator, left: Symbol, right: Symbol, left_node: ast.expr, right_node: ast.expr) -> Symbol:
+    def arithmetic(
+        self, node: ast.AST, op: ast.operator, left: Symbol, right: Symbol, left_node: ast.expr, right_node: ast.expr
+    ) -> Symbol:
         if type(op) not in _ARITHMETIC:
             raise self.error("P311", node, "this operator has no meaning in a workflow", "compute it inside a @task")
         sign, function = _ARITHMETIC[type(op)]
         if isinstance(left, Static) and isinstance(right, Static):
             if sign == "**" and not (isinstance(right.value, int | float) and abs(right.value) <= 1000):
                 raise self.error("P311", node, "this power is too large to compute here", "compute it inside a @task")
-            if sign == "*" and any(isinstance(side.value, str | list | tuple) for side in (left, right)) and any(
-                isinstance(side.value, int) and side.value > 1_000_000 for side in (left, right)
+            if (
+                sign == "*"
+                and any(isinstance(side.value, str | list | tuple) for side in (left, right))
+                and any(isinstance(side.value, int) and side.value > 1_000_000 for side in (left, right))
             ):
                 raise self.error("P311", node, "this is too large to build here", "build it inside a @task")
             return self.now(node, function, left.value, right.value)
@@ -293,10 +338,17 @@ class Lowering(Refuser, ABC):
         if sign == "+" and sequences[0] is not None and sequences[1] is not None:
             return Seq(sequences[0].items + sequences[1].items, sequences[0].is_tuple)
         if sign not in ("+", "-", "*", "/"):
-            raise self.error("P311", node, f"{sign} on a value that is only known at run time has no meaning in a workflow", "compute it inside a @task")
+            raise self.error(
+                "P311",
+                node,
+                f"{sign} on a value that is only known at run time has no meaning in a workflow",
+                "compute it inside a @task",
+            )
         return self.compute(node, sign, (left, left_node), (right, right_node))
 
-    def compute(self, node: ast.AST, sign: str, left: tuple[Symbol, ast.expr], right: tuple[Symbol, ast.expr]) -> Symbol:
+    def compute(
+        self, node: ast.AST, sign: str, left: tuple[Symbol, ast.expr], right: tuple[Symbol, ast.expr]
+    ) -> Symbol:
         a, b = type_of(left[0]), type_of(right[0])
         x, y = self.node(left[1], left[0]), self.node(right[1], right[0])
         names = {a.name, b.name}
@@ -309,7 +361,12 @@ class Lowering(Refuser, ABC):
             return Sym(Binary("+", x, y), STR)
         if sign == "+" and names <= {"list", "tuple"}:
             return Sym(Binary("+", x, y), list_of(types.join(a.item, b.item)))
-        raise self.error("P311", node, f"{a} {sign} {b} is only known at run time and has no meaning in a workflow", "annotate the types of the tasks it comes from, or compute it inside a @task")
+        raise self.error(
+            "P311",
+            node,
+            f"{a} {sign} {b} is only known at run time and has no meaning in a workflow",
+            "annotate the types of the tasks it comes from, or compute it inside a @task",
+        )
 
     def lower_unaryop(self, node: ast.UnaryOp) -> Symbol:
         if isinstance(node.op, ast.Not):
@@ -317,10 +374,23 @@ class Lowering(Refuser, ABC):
             return condition_symbol(not condition if isinstance(condition, bool) else negate(condition))
         of = self.lower(node.operand)
         if isinstance(of, Static):
-            return self.now(node, operator.neg if isinstance(node.op, ast.USub) else operator.pos if isinstance(node.op, ast.UAdd) else operator.invert, of.value)
+            return self.now(
+                node,
+                operator.neg
+                if isinstance(node.op, ast.USub)
+                else operator.pos
+                if isinstance(node.op, ast.UAdd)
+                else operator.invert,
+                of.value,
+            )
         if isinstance(node.op, ast.USub) and type_of(of).name in ("int", "float"):
             return Sym(Unary("-", self.node(node.operand, of)), type_of(of))
-        raise self.error("P311", node, "this operator has no meaning on a value that is only known at run time", "compute it inside a @task")
+        raise self.error(
+            "P311",
+            node,
+            "this operator has no meaning on a value that is only known at run time",
+            "compute it inside a @task",
+        )
 
     def lower_boolop(self, node: ast.BoolOp) -> Symbol:
         """`a and b`: b is looked at only if a holds, so a task called in b runs only then."""
@@ -346,14 +416,18 @@ class Lowering(Refuser, ABC):
             left_node, left = right_node, right
         return condition_symbol(result)
 
-    def comparison(self, node: ast.Compare, op: ast.cmpop, left: tuple[Symbol, ast.expr], right: tuple[Symbol, ast.expr]) -> bool | Node:
+    def comparison(
+        self, node: ast.Compare, op: ast.cmpop, left: tuple[Symbol, ast.expr], right: tuple[Symbol, ast.expr]
+    ) -> bool | Node:
         sign, function = _COMPARE[type(op)]
         if isinstance(left[0], Static) and isinstance(right[0], Static):
             answer = self.now(node, function, left[0].value, right[0].value)
             return bool(answer.value) if isinstance(answer, Static) else True
         if sign in ("is", "is not"):
             if not (isinstance(right[0], Static) and right[0].value is None):
-                raise self.error("P311", node, f"{sign!r} has a meaning only with None", f"write {'==' if sign == 'is' else '!='}")
+                raise self.error(
+                    "P311", node, f"{sign!r} has a meaning only with None", f"write {'==' if sign == 'is' else '!='}"
+                )
             sign = "==" if sign == "is" else "!="
         x, y = self.node(left[1], left[0]), self.node(right[1], right[0])
         if sign in ("in", "not in"):
@@ -380,7 +454,11 @@ class Lowering(Refuser, ABC):
     def target(self, node: ast.expr) -> Any:
         """The task, workflow or job that this names, or None. Does not lower anything that could leave a step behind."""
         if isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute) and node.func.attr == "options" and self.target(node.func.value) is not None:
+            if (
+                isinstance(node.func, ast.Attribute)
+                and node.func.attr == "options"
+                and self.target(node.func.value) is not None
+            ):
                 return self.with_options(node)
             return None
         if isinstance(node, ast.Name):
@@ -394,7 +472,9 @@ class Lowering(Refuser, ABC):
             value = getattr(holder, node.attr, None) if holder is not None else None
         else:
             return None
-        is_step = isinstance(value, Authored | BaseJob) or (getattr(value, "penstock_task", None) is value and value is not None)
+        is_step = isinstance(value, Authored | BaseJob) or (
+            getattr(value, "penstock_task", None) is value and value is not None
+        )
         return value if is_step else None
 
     def static_object(self, node: ast.expr) -> Any:
@@ -416,7 +496,9 @@ class Lowering(Refuser, ABC):
         for keyword in node.keywords:
             value = self.lower(keyword.value)
             if keyword.arg is None or not isinstance(value, Static):
-                raise self.error("P311", keyword.value, "options must be known when the workflow is compiled", "use constants")
+                raise self.error(
+                    "P311", keyword.value, "options must be known when the workflow is compiled", "use constants"
+                )
             given[keyword.arg] = value.value
         if node.args:
             raise self.error("P311", node.args[0], "options have names", "write .options(cpu=2)")
@@ -428,7 +510,11 @@ class Lowering(Refuser, ABC):
 
     def calls_step(self, *nodes: ast.AST) -> bool:
         """Is a task, workflow or job called anywhere in here?"""
-        return any(isinstance(child, ast.Call) and self.target(child.func) is not None for node in nodes for child in ast.walk(node))
+        return any(
+            isinstance(child, ast.Call) and self.target(child.func) is not None
+            for node in nodes
+            for child in ast.walk(node)
+        )
 
     def lower_call(self, node: ast.Call) -> Symbol:
         target = self.target(node.func)
@@ -443,7 +529,12 @@ class Lowering(Refuser, ABC):
             raise self.error("P311", node, "only tasks and workflows can be called", "decorate the function with @task")
         name = getattr(function.value, "__name__", "")
         if function.value is not _PURE.get(name):
-            raise self.error("P313", node, f"{_called(function.value)} is not a task", f"decorate it with @task, or call it outside the workflow{_print_hint(name)}")
+            raise self.error(
+                "P313",
+                node,
+                f"{_called(function.value)} is not a task",
+                f"decorate it with @task, or call it outside the workflow{_print_hint(name)}",
+            )
         return self.builtin(node, name)
 
     def builtin(self, node: ast.Call, name: str) -> Symbol:
@@ -466,7 +557,9 @@ class Lowering(Refuser, ABC):
         nodes = [self.node(arg_node, arg) for arg_node, arg in zip(node.args, args, strict=True)]
         kinds = [type_of(arg).name for arg in args]
         if name == "len" and len(args) == 1:
-            return Static(len(args[0].items)) if isinstance(args[0], Seq | Pairs) else Sym(Call("size", (nodes[0],)), INT)
+            return (
+                Static(len(args[0].items)) if isinstance(args[0], Seq | Pairs) else Sym(Call("size", (nodes[0],)), INT)
+            )
         if name == "range" and len(args) <= 3 and all(kind in ("int", "any") for kind in kinds):
             return Sym(Call("range", tuple(nodes)), list_of(INT))
         if name == "str" and len(args) == 1:
@@ -479,29 +572,68 @@ class Lowering(Refuser, ABC):
             return condition_symbol(truth(args[0]))
         if name == "list" and kinds in (["list"], ["tuple"]):
             return Seq(args[0].items) if isinstance(args[0], Seq) else args[0]
-        if name in ("min", "max") and len(args) == 2 and all(kind in ("int", "float") for kind in kinds) and kinds[0] == kinds[1]:
+        if (
+            name in ("min", "max")
+            and len(args) == 2
+            and all(kind in ("int", "float") for kind in kinds)
+            and kinds[0] == kinds[1]
+        ):
             return Sym(Call(name, tuple(nodes)), type_of(args[0]))
         raise self.not_now(node, name)
 
     def not_now(self, node: ast.Call, name: str) -> AuthorError:
-        return self.error("P311", node, f"{name}() of a value that is only known at run time has no meaning in a workflow", f"call {name}() inside a @task")
+        return self.error(
+            "P311",
+            node,
+            f"{name}() of a value that is only known at run time has no meaning in a workflow",
+            f"call {name}() inside a @task",
+        )
 
     def method(self, node: ast.Call, function: ast.Attribute) -> Symbol:
         of = self.lower(function.value)
         if isinstance(of, Static) and function.attr in _PURE_METHODS.get(type(of.value), ()) and not node.keywords:
             args = [self.lower(arg) for arg in node.args]
             if all(isinstance(arg, Static) for arg in args):
-                answer = self.now(node, getattr(of.value, function.attr), *(arg.value for arg in args if isinstance(arg, Static)))
+                answer = self.now(
+                    node, getattr(of.value, function.attr), *(arg.value for arg in args if isinstance(arg, Static))
+                )
                 assert isinstance(answer, Static)
                 return Static(list(answer.value)) if isinstance(of.value, dict) and function.attr != "get" else answer
         if isinstance(of, Static):
             found = getattr(of.value, function.attr, None)
-            raise self.error("P313", node, f"{_called(found) if found is not None else function.attr + '()'} is not a task", "decorate it with @task, or call it outside the workflow")
+            raise self.error(
+                "P313",
+                node,
+                f"{_called(found) if found is not None else function.attr + '()'} is not a task",
+                "decorate it with @task, or call it outside the workflow",
+            )
         if function.attr == "append":
-            raise self.error("P311", node, "append works on a list that starts empty, once in each round of a loop", "write [task(x) for x in items]")
-        if isinstance(of, Sym) and of.type.name in ("str", "any") and function.attr in ("startswith", "endswith") and len(node.args) == 1:
-            return Sym(Call({"startswith": "startsWith", "endswith": "endsWith"}[function.attr], (self.node(node.args[0], self.lower(node.args[0])),), of.node), BOOL)
-        raise self.error("P311", node, f".{function.attr}() of a value that is only known at run time has no meaning in a workflow", "call it inside a @task")
+            raise self.error(
+                "P311",
+                node,
+                "append works on a list that starts empty, once in each round of a loop",
+                "write [task(x) for x in items]",
+            )
+        if (
+            isinstance(of, Sym)
+            and of.type.name in ("str", "any")
+            and function.attr in ("startswith", "endswith")
+            and len(node.args) == 1
+        ):
+            return Sym(
+                Call(
+                    {"startswith": "startsWith", "endswith": "endsWith"}[function.attr],
+                    (self.node(node.args[0], self.lower(node.args[0])),),
+                    of.node,
+                ),
+                BOOL,
+            )
+        raise self.error(
+            "P311",
+            node,
+            f".{function.attr}() of a value that is only known at run time has no meaning in a workflow",
+            "call it inside a @task",
+        )
 
 
 def _as_seq(symbol: Symbol) -> Seq | None:
@@ -535,6 +667,3 @@ def _called(value: Any) -> str:
 
 def _print_hint(name: str) -> str:
     return "; printing belongs inside a @task" if name == "print" else ""
-
-
-__all__ = ["UNROLL", "Lowering", "names_read"]

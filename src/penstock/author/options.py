@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from penstock.author.blame import wrong
-from penstock.author.values import to_value
+from penstock.author.values import to_condition, to_value
 from penstock.errors import nearest
 from penstock.graph import quantity
 from penstock.graph.model import Backoff, Cache, Placement, Retry, Toleration
@@ -34,7 +34,13 @@ class Options(TypedDict, total=False):
     doc: str
 
 
+class JobOptions(Options, total=False):
+    when: Any
+    trigger: Any
+
+
 KNOWN = tuple(Options.__annotations__)
+FOR_JOBS = (*KNOWN, "when", "trigger")
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?\Z")
 
 
@@ -43,19 +49,29 @@ def seconds(value: float | str, what: str = "timeout") -> float:
     if isinstance(value, str):
         match = _DURATION.match(value.strip())
         if match is None or not any(match.groups()):
-            raise wrong("P305", f"{what}={value!r} is not a duration", 'write seconds, or text such as "90s", "10m", "1h30m"')
+            raise wrong(
+                "P305", f"{what}={value!r} is not a duration", 'write seconds, or text such as "90s", "10m", "1h30m"'
+            )
         value = sum(float(part) * size for part, size in zip(match.groups(), (86400, 3600, 60, 1), strict=True) if part)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong("P305", f"{what}={value!r} is not a duration", 'write seconds, or text such as "90s", "10m", "1h30m"')
+        raise wrong(
+            "P305", f"{what}={value!r} is not a duration", 'write seconds, or text such as "90s", "10m", "1h30m"'
+        )
     return int(value) if float(value).is_integer() else float(value)
 
 
 def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dict[str, Any]:
     """Options -> the fields of a Step that they set. Raises AuthorError at the author's line."""
     for name in options:
-        if name not in KNOWN:
-            raise wrong("P305", f"there is no option {name!r}", f"remove it.{nearest(name, known)} Known: {', '.join(known)}")
-    fields: dict[str, Any] = {name: options[name] for name in ("replicas", "queue", "priority", "group", "doc") if options.get(name) is not None}
+        if name not in known:
+            raise wrong(
+                "P305", f"there is no option {name!r}", f"remove it.{nearest(name, known)} Known: {', '.join(known)}"
+            )
+    fields: dict[str, Any] = {
+        name: options[name]
+        for name in ("replicas", "queue", "priority", "group", "doc")
+        if options.get(name) is not None
+    }
     resources = _resources(options)
     if resources:
         fields["resources"] = resources
@@ -65,12 +81,19 @@ def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dic
         fields["timeout"] = seconds(options["timeout"])
     if options.get("retry"):
         fields["retry"] = _retry(options["retry"])
+    for name in ("when", "trigger"):
+        if options.get(name) is not None:
+            fields[name] = to_condition(options[name])
     cache = options.get("cache", True)
     if isinstance(cache, Cache) or cache is False:
         fields["cache"] = cache if isinstance(cache, Cache) else Cache(enabled=False)
     for name, types in (("replicas", int), ("queue", str), ("group", str), ("doc", str), ("priority", (str, int))):
         if name in fields and (not isinstance(fields[name], types) or isinstance(fields[name], bool)):
-            raise wrong("P305", f"{name}={fields[name]!r} does not fit", f"give {'text' if types is str else 'a whole number' if types is int else 'text or a number'}")
+            raise wrong(
+                "P305",
+                f"{name}={fields[name]!r} does not fit",
+                f"give {'text' if types is str else 'a whole number' if types is int else 'text or a number'}",
+            )
     return fields
 
 
@@ -98,16 +121,25 @@ def _placement(options: Mapping[str, Any]) -> Placement:
             continue
         unknown = set(item) - {"key", "operator", "value", "effect", "seconds", "tolerationSeconds"}
         if unknown:
-            raise wrong("P305", f"a toleration has no {min(unknown)!r}", "known: key, operator, value, effect, tolerationSeconds")
+            raise wrong(
+                "P305",
+                f"a toleration has no {min(unknown)!r}",
+                "known: key, operator, value, effect, tolerationSeconds",
+            )
         tolerations.append(
             Toleration(
-                key=item.get("key", ""), operator=item.get("operator", "Equal"), value=item.get("value", ""),
-                effect=item.get("effect", ""), seconds=item.get("seconds", item.get("tolerationSeconds")),
-            )  # fmt: skip
+                key=item.get("key", ""),
+                operator=item.get("operator", "Equal"),
+                value=item.get("value", ""),
+                effect=item.get("effect", ""),
+                seconds=item.get("seconds", item.get("tolerationSeconds")),
+            )
         )
     affinity = options.get("affinity")
     return Placement(
-        node_selector=dict(options.get("node_selector") or {}), tolerations=tuple(tolerations), affinity=to_value(affinity) if affinity else None
+        node_selector=dict(options.get("node_selector") or {}),
+        tolerations=tuple(tolerations),
+        affinity=to_value(affinity) if affinity else None,
     )
 
 

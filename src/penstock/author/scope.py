@@ -39,7 +39,11 @@ def enclose(name: str, steps: Sequence[Step]) -> tuple[Workflow, dict[str, Input
                         capture(path)
     closed = tuple(map_step(step, lambda value: map_value(value, lambda node: replace(node, swap))) for step in steps)
     outputs = [
-        Output(name=_free_name(output.name, taken), value=Expr.tree(reference("steps", step.name, "outputs", output.name)), type=output.type)
+        Output(
+            name=_free_name(output.name, taken),
+            value=Expr.tree(reference("steps", step.name, "outputs", output.name)),
+            type=output.type,
+        )
         for step in steps
         for taken in [{o.name for other in steps[: steps.index(step)] for o in other.outputs}]
         for output in step.outputs

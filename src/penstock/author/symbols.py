@@ -1,11 +1,11 @@
 """What a Python expression stands for while a @workflow function is compiled. Called by compiler and lower.
 
-    Static   known now: a constant, a module, a task
-    Sym      known when the workflow runs: an expression with a type
-    Seq      a list or tuple written out, some of whose elements may be Syms
-    Pairs    a dict written out
-    Text     an f-string with Syms in it
-    Unset    a name that only some branches assign
+Static   known now: a constant, a module, a task
+Sym      known when the workflow runs: an expression with a type
+Seq      a list or tuple written out, some of whose elements may be Syms
+Pairs    a dict written out
+Text     an f-string with Syms in it
+Unset    a name that only some branches assign
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.author.values import value_node
 from penstock.graph import types
 from penstock.graph.expr import Binary, Call, Choice, Const, Expr, ListOf, MapOf, Node, Template, Unary
 from penstock.graph.model import Value
+from penstock.graph.rewrite import as_node
 from penstock.graph.types import BOOL, STR, Type
 
 
@@ -75,7 +75,11 @@ def plain(value: Any) -> Value:
     if isinstance(value, range):
         return Expr.tree(Call("range", tuple(Const(n) for n in (value.start, value.stop, value.step))))
     if isinstance(value, list | tuple):
-        return tuple(value) if len(value) > 1024 and all(type(v) in (int, float) for v in value) else tuple(map(plain, value))
+        return (
+            tuple(value)
+            if len(value) > 1024 and all(type(v) in (int, float) for v in value)
+            else tuple(map(plain, value))
+        )
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, pathlib.PurePath):
@@ -116,14 +120,19 @@ def to_node(symbol: Symbol) -> Node:
             return MapOf(tuple((Const(key), to_node(item)) for key, item in items))
         case Text(parts):
             nodes: list[Node] = [
-                Const(part) if isinstance(part, str) else part.node if part.type.name == "str" else Call("format", (part.node, Const(""))) for part in parts
+                Const(part)
+                if isinstance(part, str)
+                else part.node
+                if part.type.name == "str"
+                else Call("format", (part.node, Const("")))
+                for part in parts
             ]
             result = nodes[0]
             for node in nodes[1:]:
                 result = Binary("+", result, node)
             return result
         case _:
-            return value_node(to_value(symbol))
+            return as_node(to_value(symbol))
 
 
 def type_of(symbol: Symbol) -> Type:
@@ -199,8 +208,14 @@ def condition_symbol(condition: bool | Node) -> Symbol:
 
 def choose(test: Node, yes: Symbol, no: Symbol) -> Symbol:
     """The value that two branches meet in."""
-    if yes is no or yes == no and type_of(yes) == type_of(no):
+    if yes is no or (yes == no and type_of(yes) == type_of(no)):
         return yes
-    if isinstance(yes, Seq) and isinstance(no, Seq) and len(yes.items) == len(no.items) and yes.is_tuple and no.is_tuple:
+    if (
+        isinstance(yes, Seq)
+        and isinstance(no, Seq)
+        and len(yes.items) == len(no.items)
+        and yes.is_tuple
+        and no.is_tuple
+    ):
         return Seq(tuple(choose(test, a, b) for a, b in zip(yes.items, no.items, strict=True)), True)
     return Sym(Choice(test, to_node(yes), to_node(no)), types.join(type_of(yes), type_of(no)))

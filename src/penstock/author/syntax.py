@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator
 from penstock.errors import AuthorError, Problem, Source
 
 INSTEAD: dict[type[ast.AST], tuple[str, str]] = {
-    ast.Try: ("try/except", "handle the exception inside a @task, or use retry=; in the object form, .after(job, outcomes=['failed'])"),
+    ast.Try: (
+        "try/except",
+        "handle the exception inside a @task, or use retry=; in the object form, .after(job, outcomes=['failed'])",
+    ),
     ast.With: ("with", "use the context manager inside a @task"),
     ast.AsyncWith: ("async with", "use the context manager inside a @task"),
     ast.AsyncFor: ("async for", "write a plain for; independent tasks run side by side anyway"),
@@ -51,7 +54,9 @@ class Refuser:
 
     def error(self, code: str, node: ast.AST, message: str, fix: str) -> AuthorError:
         source = self.source(node)
-        return AuthorError(Problem(code, message, fix, source=source, excerpt=self.lines.get(source.line, "").rstrip("\n")))
+        return AuthorError(
+            Problem(code, message, fix, source=source, excerpt=self.lines.get(source.line, "").rstrip("\n"))
+        )
 
     def refused(self, node: ast.AST) -> AuthorError:
         what, instead = INSTEAD.get(type(node), (f"{type(node).__name__.lower()}", "move it into a @task"))
@@ -59,7 +64,12 @@ class Refuser:
 
 
 def names_read(nodes: Iterable[ast.AST]) -> set[str]:
-    return {child.id for node in nodes for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)}
+    return {
+        child.id
+        for node in nodes
+        for child in ast.walk(node)
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)
+    }
 
 
 def names_assigned(nodes: Iterable[ast.AST]) -> set[str]:
@@ -113,10 +123,17 @@ def always_returns(statements: list[ast.stmt]) -> bool:
     for statement in statements:
         if isinstance(statement, ast.Return):
             return True
-        if isinstance(statement, ast.If) and statement.orelse and always_returns(statement.body) and always_returns(statement.orelse):
+        if (
+            isinstance(statement, ast.If)
+            and statement.orelse
+            and always_returns(statement.body)
+            and always_returns(statement.orelse)
+        ):
             return True
     return False
 
 
 def has_return(statements: Iterable[ast.stmt]) -> ast.Return | None:
-    return next((child for statement in statements for child in ast.walk(statement) if isinstance(child, ast.Return)), None)
+    return next(
+        (child for statement in statements for child in ast.walk(statement) if isinstance(child, ast.Return)), None
+    )

@@ -22,10 +22,7 @@ from penstock.graph.expr import (
     Expr,
     ExpressionError,
     Index,
-    ListOf,
-    MapOf,
     Member,
-    Name,
     Node,
     Template,
     Unary,
@@ -35,6 +32,7 @@ from penstock.graph.expr import (
     show,
 )
 from penstock.graph.model import MISSING, Output, Parameter, Value
+from penstock.graph.rewrite import as_node
 from penstock.graph.types import ANY, BOOL, Type
 
 
@@ -110,10 +108,16 @@ class Ref:
         return f"<{show(self.node)}: {self.type}>"
 
     def __bool__(self) -> NoReturn:
-        raise wrong("P306", f"{show(self.node)} has no value yet, so Python cannot decide on it", "combine conditions with & | ~, and use @when or @workflow for branches")
+        raise wrong(
+            "P306",
+            f"{show(self.node)} has no value yet, so Python cannot decide on it",
+            "combine conditions with & | ~, and use @when or @workflow for branches",
+        )
 
     def __iter__(self) -> NoReturn:
-        raise wrong("P306", f"{show(self.node)} has no value yet, so Python cannot loop over it", "use @for_loop(items=…)")
+        raise wrong(
+            "P306", f"{show(self.node)} has no value yet, so Python cannot loop over it", "use @for_loop(items=…)"
+        )
 
     def __len__(self) -> NoReturn:
         raise wrong("P306", f"{show(self.node)} has no value yet, so it has no length", "use .size() in a condition")
@@ -146,7 +150,7 @@ class WorkflowParam(Ref):
 
 def to_value(thing: Any) -> Value:
     """Whatever an author may write in a field -> a Value of the graph."""
-    if thing is None or isinstance(thing, bool | int | float) and not isinstance(thing, enum.Enum):
+    if thing is None or (isinstance(thing, bool | int | float) and not isinstance(thing, enum.Enum)):
         return thing
     if isinstance(thing, Ref):
         return Expr.tree(thing.node)
@@ -168,7 +172,11 @@ def to_value(thing: Any) -> Value:
         return str(thing)
     if hasattr(thing, "result_ref"):
         return to_value(thing.result_ref())
-    raise wrong("P307", f"{kind(thing)} cannot be written into a workflow", "use text, numbers, true/false, lists, mappings, parameters or outputs of jobs")
+    raise wrong(
+        "P307",
+        f"{kind(thing)} cannot be written into a workflow",
+        "use text, numbers, true/false, lists, mappings, parameters or outputs of jobs",
+    )
 
 
 def _key(key: Any) -> str:
@@ -181,29 +189,16 @@ def to_text(text: str) -> str | Expr | Template:
     try:
         return parse_template(text)
     except ExpressionError as error:
-        raise wrong("P110", f"in {text[:200]!r}, at character {error.position + 1}: {error}", "mend the expression, or write '$${{' for the characters themselves") from None
+        raise wrong(
+            "P110",
+            f"in {text[:200]!r}, at character {error.position + 1}: {error}",
+            "mend the expression, or write '$${{' for the characters themselves",
+        ) from None
 
 
 def to_node(thing: Any) -> Node:
     """A value as the tree of an expression."""
-    value = to_value(thing)
-    return value_node(value)
-
-
-def value_node(value: Value) -> Node:
-    if isinstance(value, Expr):
-        return value.node
-    if isinstance(value, Template):
-        parts: list[Node] = [Const(part) if isinstance(part, str) else Call("format", (part.node, Const(""))) for part in value.parts]
-        node = parts[0]
-        for part in parts[1:]:
-            node = Binary("+", node, part)
-        return node
-    if isinstance(value, tuple | list):
-        return ListOf(tuple(map(value_node, value)))
-    if isinstance(value, dict):
-        return MapOf(tuple((Const(key), value_node(item)) for key, item in value.items()))
-    return Const(value)
+    return as_node(to_value(thing))
 
 
 def to_condition(thing: Any) -> Expr:
@@ -213,12 +208,16 @@ def to_condition(thing: Any) -> Expr:
             found = parse_template(thing)
             return found if isinstance(found, Expr) else Expr.of(thing)
         except ExpressionError as error:
-            raise wrong("P110", f"in {thing[:200]!r}, at character {error.position + 1}: {error}", "mend the expression") from None
+            raise wrong(
+                "P110", f"in {thing[:200]!r}, at character {error.position + 1}: {error}", "mend the expression"
+            ) from None
     if isinstance(thing, Ref | Expr | bool):
         return Expr.tree(to_node(thing))
-    raise wrong("P307", f"{kind(thing)} is not a condition", "compare outputs or parameters: job.outputs['rows'] > 1000")
+    raise wrong(
+        "P307", f"{kind(thing)} is not a condition", "compare outputs or parameters: job.outputs['rows'] > 1000"
+    )
 
 
-def loop_variable(name: str, items: Value, types_: Mapping[str, Type]) -> Ref:
+def loop_variable(name: str, type_: Type) -> Ref:
     """`item.name`, typed by what it goes over as far as that is known."""
-    return Ref(Member(Name("item"), name) if is_identifier(name) else Index(Name("item"), Const(name)), types_.get(name, ANY))
+    return Ref(reference("item", name), type_)

@@ -73,11 +73,11 @@ def digest_of(data: Any) -> str:
 
 def encode(thing: Any) -> Any:
     """Any part of the model as plain data."""
-    return _encoder(type(thing))(thing)
+    return _encoder(cast(Any, type(thing)))(thing)
 
 
 @cache
-def _encoder(cls: type) -> Callable[[Any], Any]:
+def _encoder(cls: Any) -> Callable[[Any], Any]:
     if cls is Step:
         return _encode_step
     if cls is Edge:

@@ -6,6 +6,8 @@ bits that overflow loudly, no silent mixing of integers and doubles, `&&` and `|
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +33,12 @@ from penstock.graph.expr import (
 
 BUDGET = 2_000_000
 """Units of work in one evaluation: a node visited, an element copied, sixteen characters joined."""
+LARGEST = 10_000_000
+"""Elements, or sixteens of characters, of a value written out. `[x, x]` inside itself sixty times costs sixty nodes to make
+and would never end being written."""
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+_INTEGER = re.compile(r"[+-]?\d{1,100}\Z", re.A)
+_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)\Z", re.A | re.I)
 
 
 class EvaluationError(ValueError):
@@ -59,7 +66,16 @@ Scope = Mapping[str, Any]
 
 def evaluate(expr: Expr | Node, scope: Scope) -> Any:
     """The value as plain data: None, bool, int, float, str, list, dict, or a range. Raises EvaluationError."""
-    return _Evaluation(scope).value(expr.node if isinstance(expr, Expr) else expr)
+    node = expr.node if isinstance(expr, Expr) else expr
+    try:
+        value = _Evaluation(scope).value(node)
+        if path_of(node) is None:
+            _weigh(value)
+        elif isinstance(value, Mapping) and _has_gaps(value):
+            raise NotKnown(path_of(node) or ())
+    except RecursionError:  # called from far down the stack
+        raise EvaluationError("nested too deep") from None
+    return value
 
 
 def resolve(value: Any, scope: Scope) -> Any:
@@ -67,7 +83,10 @@ def resolve(value: Any, scope: Scope) -> Any:
     if isinstance(value, Expr):
         return evaluate(value, scope)
     if isinstance(value, Template):
-        return "".join(part if isinstance(part, str) else to_text(evaluate(part, scope)) for part in value.parts)
+        parts = [part if isinstance(part, str) else to_text(evaluate(part, scope)) for part in value.parts]
+        if sum(map(len, parts)) > LARGEST * 16:
+            raise EvaluationError("the text is too long")
+        return "".join(parts)
     if isinstance(value, tuple | list):
         return [resolve(item, scope) for item in value]
     if isinstance(value, dict):
@@ -81,7 +100,47 @@ def to_text(value: Any) -> str:
         return value
     import json
 
-    return json.dumps(list(value) if isinstance(value, range) else value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    _weigh(value, ranges=True)
+    return json.dumps(value, default=_as_json, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, range):
+        return list(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise EvaluationError(f"{kind(value)} has no form as text")
+
+
+def _has_gaps(value: Mapping[str, Any]) -> bool:
+    return any(item is ABSENT or (isinstance(item, Mapping) and _has_gaps(item)) for item in value.values())
+
+
+def _weigh(value: Any, ranges: bool = False) -> None:
+    """Raises EvaluationError if the value is too large to be written out, NotKnown if a part of it is not known yet.
+    Parts that stand in it several times are looked at once."""
+    seen: dict[int, int] = {}
+
+    def weight(part: Any) -> int:
+        if isinstance(part, str):
+            return len(part) // 16
+        if isinstance(part, range):
+            return len(part) if ranges else 0
+        if part is ABSENT:
+            raise NotKnown(("a part of the value",))
+        if not isinstance(part, list | tuple | Mapping):
+            return 0
+        if id(part) not in seen:
+            inner = list(part.values()) if isinstance(part, Mapping) else part
+            keys = sum(map(weight, part)) if isinstance(part, Mapping) else 0
+            seen[id(part)] = len(inner) + keys + sum(weight(item) for item in inner if type(item) not in _PLAIN)
+        return seen[id(part)]
+
+    if weight(value) > LARGEST:
+        raise EvaluationError("the value is too large; move it into a step")
+
+
+_PLAIN = frozenset({int, float, bool, type(None)})
 
 
 @dataclass(slots=True)
@@ -98,7 +157,7 @@ class _Evaluation:
         self.spend(1)
         match node:
             case Const(value):
-                return value
+                return self.bounded(value)
             case Name(id):
                 if id not in self.scope:
                     raise EvaluationError(f"there is no {id!r} here")
@@ -138,7 +197,7 @@ class _Evaluation:
 
     def index(self, node: Node, of: Any, index: Any) -> Any:
         if isinstance(of, Mapping):
-            return self.field(node, of, index)
+            return self.field(node, of, self.key(index))
         if not isinstance(of, list | tuple | range):
             raise EvaluationError(f"{kind(of)} cannot be indexed")
         if isinstance(index, float) and index.is_integer():
@@ -161,14 +220,16 @@ class _Evaluation:
 
     def logic(self, decisive: bool, left: Node, right: Node) -> bool:
         """True || anything is true, even if the anything cannot be known: CEL's rule, and what a plan needs."""
-        try:
-            if self.boolean(self.value(left)) is decisive:
-                return decisive
-        except EvaluationError:
-            if self.boolean(self.value(right)) is decisive:
-                return decisive
-            raise
-        return self.boolean(self.value(right))
+        failure: EvaluationError | None = None
+        for side in (left, right):
+            try:
+                if self.boolean(self.value(side)) is decisive:
+                    return decisive
+            except EvaluationError as error:
+                failure = _weaker(failure, error)
+        if failure is not None:
+            raise failure
+        return not decisive
 
     def unary(self, op: str, value: Any) -> Any:
         if op == "!":
@@ -189,7 +250,7 @@ class _Evaluation:
             if isinstance(right, Mapping):
                 return left in right if isinstance(left, str) else False
             if isinstance(right, range):
-                return isinstance(left, int) and not isinstance(left, bool) and left in right
+                return isinstance(left, int | float) and not isinstance(left, bool) and left == left // 1 and int(left) in right
             if not isinstance(right, list | tuple):
                 raise EvaluationError(f"'in' needs a list or a map, not {kind(right)}")
             return any(self.equal(left, item) for item in right)
@@ -199,9 +260,15 @@ class _Evaluation:
 
     def equal(self, left: Any, right: Any) -> bool:
         self.spend(1)
+        if left is ABSENT or right is ABSENT:
+            raise NotKnown(("a part of the value",))
+        if isinstance(left, str) and isinstance(right, str):
+            self.spend(min(len(left), len(right)) // 16)
+            return left == right
         if isinstance(left, list | tuple | range) and isinstance(right, list | tuple | range):
             return len(left) == len(right) and all(map(self.equal, left, right))
         if isinstance(left, Mapping) and isinstance(right, Mapping):
+            self.spend(len(left))
             return left.keys() == right.keys() and all(self.equal(left[k], right[k]) for k in left)
         if isinstance(left, bool) or isinstance(right, bool):
             return left is right
@@ -213,6 +280,8 @@ class _Evaluation:
         numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (left, right))
         if not numbers and not (type(left) is type(right) and isinstance(left, str | bool)):
             raise EvaluationError(f"{kind(left)} {op} {kind(right)} has no meaning")
+        if isinstance(left, str):
+            self.spend(min(len(left), len(right)) // 16)
         order: dict[str, Callable[[Any, Any], bool]] = {
             "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
         }  # fmt: skip
@@ -233,8 +302,8 @@ class _Evaluation:
             if op in "/%":
                 if right == 0:
                     raise EvaluationError("division by zero")
-                quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-                return self.bounded(quotient if op == "/" else left - quotient * right)
+                quotient = self.bounded(abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1))
+                return quotient if op == "/" else left - quotient * right
             return self.bounded({"+": left + right, "-": left - right, "*": left * right}[op])
         if op == "+" and isinstance(left, str):
             self.spend((len(left) + len(right)) // 16)
@@ -249,6 +318,7 @@ class _Evaluation:
 
     def macro(self, name: str, of: Any, var: str, body: Node) -> Any:
         if isinstance(of, Mapping):
+            self.spend(len(of))
             of = list(of)
         if not isinstance(of, list | tuple | range):
             raise EvaluationError(f"{name} needs a list, not {kind(of)}")
@@ -267,7 +337,7 @@ class _Evaluation:
                 except EvaluationError as error:
                     if name not in ("all", "exists") or self.budget < 0:
                         raise
-                    failure = failure or error
+                    failure = _weaker(failure, error)
                     continue
                 if name == "all" and not holds:
                     return False
@@ -286,7 +356,11 @@ class _Evaluation:
             member = args[0]
             assert isinstance(member, Member)
             holder = self.value(member.of)
-            return isinstance(holder, Mapping) and member.name in holder and self.present(holder[member.name], member) is not None
+            if not isinstance(holder, Mapping):
+                raise EvaluationError(f"{kind(holder)} has no fields")
+            if member.name in holder:
+                self.present(holder[member.name], member)
+            return member.name in holder
         values = [self.value(arg) for arg in args]
         if of is not None:
             return self.method(name, self.value(of), values)
@@ -297,6 +371,7 @@ class _Evaluation:
             return _size(self, of)
         if not isinstance(of, str) or not isinstance(args[0], str):
             raise EvaluationError(f"{name}() is for strings, not {kind(of)} and {kind(args[0])}")
+        self.spend(len(of) // 16)
         return {"contains": args[0] in of, "startsWith": of.startswith(args[0]), "endsWith": of.endswith(args[0])}[name]
 
 
@@ -312,10 +387,15 @@ def kind(value: Any) -> str:
     return names.get(type(value), "a map" if isinstance(value, Mapping) else f"a {type(value).__name__}")
 
 
+def _weaker(known: EvaluationError | None, error: EvaluationError) -> EvaluationError:
+    """Of two sides that gave no value: what is not known yet may still decide, what has failed cannot."""
+    return error if known is None or (isinstance(error, NotKnown) and not isinstance(known, NotKnown)) else known
+
+
 def _divide(left: float, right: float) -> float:
     if right != 0:
         return left / right
-    return float("nan") if left == 0 or left != left else float("inf") if left > 0 else float("-inf")
+    return math.nan if left == 0 or left != left else math.copysign(math.inf, left) * math.copysign(1, right)
 
 
 def _size(run: _Evaluation, value: Any) -> int:
@@ -330,9 +410,9 @@ def _string(run: _Evaluation, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        return str(value)
+        return str(run.bounded(value))
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+        return format(value, ".0f") if value.is_integer() and abs(value) < 1e15 else repr(value)
     raise EvaluationError(f"{kind(value)} is not turned into a string")
 
 
@@ -344,20 +424,19 @@ def _int(run: _Evaluation, value: Any) -> int:
     try:
         if isinstance(value, float):
             return int(run.bounded(int(value)))
-        if isinstance(value, str) and len(value) <= 20:
-            return int(run.bounded(int(value)))
     except (ValueError, OverflowError):
         pass
-    raise EvaluationError(f"{value!r} is not an int" if isinstance(value, str | float) else f"{kind(value)} is not turned into an int")
+    if isinstance(value, str) and _INTEGER.match(value):
+        return int(run.bounded(int(value)))
+    raise EvaluationError(f"{_brief(value)} is not an int")
 
 
 def _double(run: _Evaluation, value: Any) -> float:
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except ValueError:
-            pass
-    raise EvaluationError(f"{value!r} is not a number" if isinstance(value, str) else f"{kind(value)} is not turned into a double")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(run.bounded(value))
+    if isinstance(value, str) and len(value) <= 1000 and _NUMBER.match(value):
+        return float(value)
+    raise EvaluationError(f"{_brief(value)} is not a number")
 
 
 def _bool(run: _Evaluation, value: Any) -> bool:
@@ -367,21 +446,24 @@ def _bool(run: _Evaluation, value: Any) -> bool:
     known |= {"false": False, "False": False, "FALSE": False, "f": False, "0": False}
     if isinstance(value, str) and value in known:
         return known[value]
-    raise EvaluationError(f"{value!r} is neither true nor false")
+    raise EvaluationError(f"{_brief(value)} is neither true nor false")
+
+
+def _brief(value: Any) -> str:
+    return repr(value[:80]) if isinstance(value, str) else repr(value) if isinstance(value, float) else kind(value)
 
 
 def _format(run: _Evaluation, value: Any, spec: Any) -> str:
     """Python's format(), for f-strings: the plain run and the compiled workflow must print the same."""
     if not isinstance(spec, str) or len(spec) > 16:
         raise EvaluationError("a format is a string of at most 16 characters")
-    digits = "".join(c if c.isdigit() else " " for c in spec).split()
+    digits = "".join(c if c.isdecimal() else " " for c in spec).split()
     if any(int(number) > 4096 for number in digits):
         raise EvaluationError(f"the format {spec!r} is too wide")
-    if isinstance(value, list | tuple | range | Mapping):
-        run.spend(len(value))
+    _weigh(value, ranges=True)
     try:
         text = format(list(value) if isinstance(value, range) else value, spec)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise EvaluationError(f"format {spec!r}: {error}") from None
     run.spend(len(text) // 16)
     return text
@@ -390,7 +472,10 @@ def _format(run: _Evaluation, value: Any, spec: Any) -> str:
 def _range(run: _Evaluation, *bounds: Any) -> range:
     if any(isinstance(bound, bool) or not isinstance(bound, int) for bound in bounds) or bounds[2:] == (0,):
         raise EvaluationError("range() takes ints, and a step that is not 0")
-    return range(*bounds)
+    found = range(*bounds)
+    if found and abs(found[-1] - found[0]) // abs(found.step) >= _INT_MAX:
+        raise EvaluationError("range() is longer than 64 bits count")
+    return found
 
 
 def _extreme(choose: Callable[[Any, Any], Any]) -> Callable[[_Evaluation, Any, Any], Any]:

@@ -17,7 +17,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 MAX_TEXT = 65_536
+MAX_DIGITS = 3500
+"""Python refuses to write much longer ones. What does not fit 64 bits parses, and has no value: see evaluate."""
 MAX_DEPTH = 100
+"""Of brackets, signs and choices inside one another: what the parser recurses over."""
+MAX_HEIGHT = 200
+"""Of the tree: what everything that walks it recurses over, operators in a row included. Both fit Python's own limit."""
 
 
 class ExpressionError(ValueError):
@@ -33,7 +38,7 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    value: None | bool | int | float | str
+    value: bool | int | float | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ class Expr:
 
     @staticmethod
     def of(text: str) -> Expr:
-        return Expr(text) if _SIMPLE.match(text) else Expr(show(parse(text)))
+        return Expr(text) if _SIMPLE.match(text) and _NOT_NAMES.isdisjoint(text.split(".")) else Expr(show(parse(text)))
 
     @staticmethod
     def tree(node: Node) -> Expr:
@@ -140,7 +145,7 @@ class Template:
 
 # -- parsing ----------------------------------------------------------------------------------------------------------
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, int | tuple[int, int]] = {
     "size": 1, "string": 1, "int": 1, "double": 1, "bool": 1, "has": 1, "truthy": 1, "format": 2, "range": (1, 3), "min": 2, "max": 2,
 }  # fmt: skip
 METHODS = {"size": 0, "contains": 1, "startsWith": 1, "endsWith": 1}
@@ -149,16 +154,18 @@ _WORDS = {"true": True, "false": False, "null": None}
 _RESERVED = frozenset(
     "as break const continue else for function if import let loop package namespace return var void while in".split()
 )
+_NOT_NAMES = _RESERVED | _WORDS.keys()
 _LEVELS = (("||",), ("&&",), ("==", "!=", "<=", ">=", "<", ">", "in"), ("+", "-"), ("*", "/", "%"))
+_LEVEL = {op: level for level, ops in enumerate(_LEVELS) for op in ops}
 _LEXEME = re.compile(
-    r"""[ \t\r\n]*(?:
+    r"""[ \t\r\n\f]*(?:
     (?P<float>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)
   | (?P<int>0x[0-9a-fA-F]+|\d+)(?P<uint>[uU]\b)?
   | (?P<prefix>[bB][rR]?|[rR][bB]?)?(?P<str>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
   | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<op>\|\||&&|==|!=|<=|>=|[-+*/%<>!?:.,()\[\]{}])
   )""",
-    re.X,
+    re.X | re.A,
 )
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", re.S)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"} | {c: c for c in "\\'\"`?"}
@@ -171,7 +178,21 @@ def parse(text: str) -> Node:
     """Raises ExpressionError. Bounded in length and depth, so that no document can exhaust the stack."""
     if len(text) > MAX_TEXT:
         raise ExpressionError(f"an expression of {len(text)} characters is too long (at most {MAX_TEXT})", 0)
-    return _Parser(text).whole()
+    try:
+        node = _Parser(text).whole()
+    except RecursionError:  # called from far down the stack
+        raise ExpressionError("nested too deep", 0) from None
+    if _higher(node, MAX_HEIGHT):
+        raise ExpressionError(f"too many operators in a row, or nested deeper than {MAX_HEIGHT}", 0)
+    return node
+
+
+def _higher(node: Node, limit: int) -> bool:
+    level: list[Node] = [node]
+    while level and limit:
+        level = [child for parent in level for child in children(parent)]
+        limit -= 1
+    return bool(level)
 
 
 @dataclass(slots=True)
@@ -182,7 +203,7 @@ class _Parser:
     token: str = ""
     start: int = 0
     depth: int = 0
-    value: None | bool | int | float | str = None
+    value: bool | int | float | str | None = None
 
     def whole(self) -> Node:
         self.advance()
@@ -196,7 +217,7 @@ class _Parser:
     def advance(self) -> None:
         match = _LEXEME.match(self.text, self.at)
         if match is None:
-            rest = self.text[self.at :].lstrip()
+            rest = self.text[self.at :].lstrip(" \t\r\n\f")
             self.start = len(self.text) - len(rest)
             if rest:
                 what = "this string has no end" if rest[0] in "\"'" else f"{rest[0]!r} has no meaning here"
@@ -208,6 +229,8 @@ class _Parser:
             raise ExpressionError("unsigned and byte literals are not supported", match.start("int" if self.kind == "uint" else "prefix"))
         self.token, self.start, self.at = match[self.kind], match.start(self.kind), match.end()
         if self.kind == "int":
+            if len(self.token) > MAX_DIGITS:
+                raise ExpressionError(f"a number of more than {MAX_DIGITS} digits", self.start)
             self.value = int(self.token, 0) if self.token[:2] == "0x" else int(self.token)
         elif self.kind == "float":
             self.value = float(self.token)
@@ -257,7 +280,7 @@ class _Parser:
 
     def choice(self) -> Node:
         self.nest()
-        node = self.binary(0)
+        node = self.binary()
         if self.take("?"):
             yes = self.choice()
             self.need(":")
@@ -265,19 +288,20 @@ class _Parser:
         self.depth -= 1
         return node
 
-    def binary(self, level: int) -> Node:
-        if level == len(_LEVELS):
-            return self.unary()
-        node = self.binary(level + 1)
-        length = 0
-        while (self.kind == "op" or self.token == "in") and self.kind != "str" and self.token in _LEVELS[level]:
-            op = self.token
+    def binary(self) -> Node:
+        """All five levels in one frame: a frame for each would meet Python's limit long before MAX_DEPTH."""
+        operands = [self.unary()]
+        operators: list[str] = []
+        while True:
+            level = _LEVEL.get(self.token, -1) if self.kind in ("op", "word") else -1
+            while operators and _LEVEL[operators[-1]] >= level:
+                right = operands.pop()
+                operands.append(Binary(operators.pop(), operands.pop(), right))
+            if level < 0:
+                return operands[0]
+            operators.append(self.token)
             self.advance()
-            node = Binary(op, node, self.binary(level + 1))
-            length += 1
-            if length > MAX_DEPTH * 5:
-                raise ExpressionError("too many operators in a row", self.start)
-        return node
+            operands.append(self.unary())
 
     def unary(self) -> Node:
         if self.kind == "op" and self.token in "!-":
@@ -292,21 +316,18 @@ class _Parser:
         return self.postfix(self.primary())
 
     def postfix(self, node: Node) -> Node:
-        length = 0
         while self.kind == "op" and self.token in (".", "["):
-            length += 1
-            if length > MAX_DEPTH:
-                raise ExpressionError(f"nested deeper than {MAX_DEPTH}", self.start)
             if self.take("["):
-                node = Index(node, self.choice())
+                index = self.choice()
                 self.need("]")
+                node = _extend(node, (index.value,)) if isinstance(index, Const) and isinstance(index.value, str) else Index(node, index)
                 continue
             self.advance()
             if self.kind != "word":
                 raise self.unexpected("a name after '.'")
             name, start = self.token, self.start
             self.advance()
-            node = self.method(node, name, start) if self.take("(") else Member(node, name)
+            node = self.method(node, name, start) if self.take("(") else _extend(node, (name,))
         return node
 
     def method(self, of: Node, name: str, start: int) -> Node:
@@ -382,7 +403,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.A)
 
 
 def is_identifier(text: str) -> bool:
-    return _IDENTIFIER.match(text) is not None and text not in _WORDS and text not in _RESERVED
+    return _IDENTIFIER.match(text) is not None and text not in _NOT_NAMES
 
 
 def quote(text: str) -> str:
@@ -426,7 +447,7 @@ def show(node: Node, level: int = 0) -> str:
         case Unary(op, of):
             return _bracket(op + show(of, 6), level > 6)
         case Binary(op, left, right):
-            own = next(i for i, ops in enumerate(_LEVELS) if op in ops) + 1
+            own = _LEVEL[op] + 1
             return _bracket(f"{show(left, own)} {op} {show(right, own + 1)}", level > own)
         case Choice(test, yes, no):
             return _bracket(f"{show(test, 1)} ? {show(yes)} : {show(no)}", level > 0)
@@ -436,7 +457,7 @@ def _bracket(text: str, needed: bool) -> str:
     return f"({text})" if needed else text
 
 
-def _show_const(value: None | bool | int | float | str, level: int) -> str:
+def _show_const(value: bool | int | float | str | None, level: int) -> str:
     if isinstance(value, str):
         return quote(value)
     if value is None or isinstance(value, bool):
@@ -516,18 +537,18 @@ def _paths(node: Node, bound: frozenset[str]) -> Iterator[tuple[str, ...]]:
 
 def reference(*path: str) -> Node:
     """("steps", "a-b", "outputs", "x") -> the tree that reads it."""
-    node: Node = Name(path[0])
-    for name in path[1:]:
-        node = Member(node, name) if is_identifier(name) else Index(node, Const(name))
-    return node
+    return _extend(Name(path[0]), path[1:])
 
 
 def replace(node: Node, swap: dict[tuple[str, ...], Node]) -> Node:
-    """The same tree with paths exchanged; the longest prefix of a path that is in `swap` wins."""
-    return _replace(node, swap, frozenset())
+    """The same tree with paths exchanged; the longest prefix of a path that is in `swap` wins.
+
+    A macro whose variable would catch a name of what comes in gets another variable."""
+    coming = frozenset(path[0] for new in swap.values() for path in _paths(new, frozenset()))
+    return _replace(node, swap, frozenset(), coming)
 
 
-def _replace(node: Node, swap: dict[tuple[str, ...], Node], bound: frozenset[str]) -> Node:
+def _replace(node: Node, swap: dict[tuple[str, ...], Node], bound: frozenset[str], coming: frozenset[str]) -> Node:
     path = path_of(node)
     if path is not None:
         if path[0] in bound:
@@ -538,7 +559,7 @@ def _replace(node: Node, swap: dict[tuple[str, ...], Node], bound: frozenset[str
         return node
 
     def again(part: Node) -> Node:
-        return _replace(part, swap, bound)
+        return _replace(part, swap, bound, coming)
 
     match node:
         case Member(of, name):
@@ -558,9 +579,25 @@ def _replace(node: Node, swap: dict[tuple[str, ...], Node], bound: frozenset[str
         case MapOf(pairs):
             return MapOf(tuple((again(key), again(value)) for key, value in pairs))
         case Macro(name, of, var, body):
-            return Macro(name, again(of), var, _replace(body, swap, bound | {var}))
+            if var in coming:
+                old, var = var, _fresh(var, body, coming)
+                body = _replace(body, {(old,): Name(var)}, frozenset(), frozenset({var}))
+            return Macro(name, again(of), var, _replace(body, swap, bound | {var}, coming))
         case _:
             return node
+
+
+def _fresh(var: str, body: Node, coming: frozenset[str]) -> str:
+    """Like `var`, and named nowhere in `body` nor in `coming`."""
+    taken = set(coming)
+    rest = [body]
+    while rest:
+        node = rest.pop()
+        taken |= {node.id} if isinstance(node, Name) else {node.var} if isinstance(node, Macro) else set()
+        rest += children(node)
+    while var in taken:
+        var += "_"
+    return var
 
 
 def _extend(node: Node, names: tuple[str, ...]) -> Node:
@@ -592,10 +629,12 @@ def parse_template(text: str) -> str | Expr | Template:
             at = match.end()
             continue
         end = _closing(text, match.end())
+        inner = text[match.end() : end]
         try:
-            found = Expr.of(text[match.end() : end].strip())
+            found = Expr.of(inner.strip())
         except ExpressionError as error:
-            raise ExpressionError(str(error), match.end() + error.position) from None
+            begin = match.end() + len(inner) - len(inner.lstrip())
+            raise ExpressionError(str(error), begin + error.position) from None
         at = end + 2
         if isinstance(constant := _constant(found), str):
             plain += constant

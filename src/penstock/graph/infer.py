@@ -89,7 +89,7 @@ def _infer(node: Node, lookup: Lookup, bound: dict[str, Type]) -> Type:
             _want(result, BOOL, body, f"{name} needs a condition")
             return list_of(item) if name == "filter" else BOOL
         case Call(name, args, inner):
-            return _call(name, [of(arg) for arg in args], args, inner and of(inner), node)
+            return _call(name, [of(arg) for arg in args], args, None if inner is None else of(inner), node)
         case _:
             return ANY
 

@@ -1,4 +1,5 @@
-"""A step with its expressions changed and everything else kept. Called by author.scope and plan.merge."""
+"""A step with its expressions changed and everything else kept. Called by author.scope and plan.merge.
+Also the way from a value to the expression that gives it."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 
 from penstock.graph import model
-from penstock.graph.expr import Expr, Node, Template
+from penstock.graph.expr import Binary, Call, Const, Expr, ListOf, MapOf, Node, Template
 from penstock.graph.model import MISSING, Step, Value
 
 
@@ -38,3 +39,20 @@ def map_step(step: Step, change: Callable[[Value], Value]) -> Step:
         else dataclasses.replace(step.each, axes=tuple({name: change(items) for name, items in axis.items()} for axis in step.each.axes)),
         loop=None if step.loop is None else dataclasses.replace(step.loop, condition=change(step.loop.condition)),
     )
+
+
+def as_node(value: Value) -> Node:
+    """Any value as part of an expression."""
+    if isinstance(value, Expr):
+        return value.node
+    if isinstance(value, Template):
+        parts: list[Node] = [Const(part) if isinstance(part, str) else Call("format", (part.node, Const(""))) for part in value.parts]
+        node = parts[0]
+        for part in parts[1:]:
+            node = Binary("+", node, part)
+        return node
+    if isinstance(value, tuple | list):
+        return ListOf(tuple(map(as_node, value)))
+    if isinstance(value, dict):
+        return MapOf(tuple((Const(key), as_node(item)) for key, item in value.items()))
+    return Const(value)

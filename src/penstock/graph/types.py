@@ -57,7 +57,7 @@ def optional(inner: Type) -> Type:
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Type:
     """`list[int]` -> Type. Raises ValueError that names what is not known."""
-    tokens = []
+    tokens: list[str] = []
     position = 0
     while position < len(text.rstrip()):
         match = _TOKEN.match(text, position)

@@ -100,7 +100,15 @@ class _Flow:
 
     def levels(self) -> bool:
         """Breadth first from every open end; stops at the nearest open beginning. False if there is none to reach."""
-        tail, head, down, up, used, through, begins = self.tail, self.head, self.down, self.up, self.used, self.through, self.begins
+        tail, head, down, up, used, through, begins = (
+            self.tail,
+            self.head,
+            self.down,
+            self.up,
+            self.used,
+            self.through,
+            self.begins,
+        )
         self.in_level = in_level = [-1] * self.size
         self.out_level = out_level = [-1] * self.size
         outs = [u for u in range(self.size) if self.ends[u]]
@@ -157,7 +165,14 @@ class _Flow:
 
         Kinds: 0 along an edge, 1 back out of a node passed through, 2 through a node, 3 back along an edge in use."""
         tail, head, down, up, used, through = self.tail, self.head, self.down, self.up, self.used, self.through
-        in_level, out_level, next_out, next_in, begins, last = self.in_level, self.out_level, self.next_out, self.next_in, self.begins, self.last
+        in_level, out_level, next_out, next_in, begins, last = (
+            self.in_level,
+            self.out_level,
+            self.next_out,
+            self.next_in,
+            self.begins,
+            self.last,
+        )
         path: list[tuple[int, int, int]] = []
         node, outside = start, True
         while True:

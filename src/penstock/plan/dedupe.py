@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.graph.codec import digest_of, encode, encode_value
-from penstock.graph.evaluate import ABSENT, EvaluationError, resolve
-from penstock.graph.expr import Const, Expr, Node, Template, reference, references, replace
+from penstock.graph.evaluate import ABSENT, EvaluationError, resolve, to_text
+from penstock.graph.expr import Expr, Node, Template, reference, references, replace
 from penstock.graph.model import (
     MISSING,
     Container,
@@ -32,6 +32,7 @@ from penstock.graph.model import (
     Workflow,
     expressions,
 )
+from penstock.graph.rewrite import as_node
 
 _OUTPUT = re.compile(r"steps\.(\w+)\.outputs\.(\w+)\Z", re.A)
 Identity = dict[str, Any]
@@ -48,7 +49,9 @@ class Keys:
     """Steps that are never shared, and why."""
 
 
-def content_keys(workflow: Workflow, params: Mapping[str, Any], orders: Mapping[str, tuple[list[str], Any]], salt: str = "") -> Keys:
+def content_keys(
+    workflow: Workflow, params: Mapping[str, Any], orders: Mapping[str, tuple[list[str], Any]], salt: str = ""
+) -> Keys:
     """`salt` sets the private keys of one workflow apart from those of another."""
     known = {param.name: params.get(param.name, param.default) for param in workflow.params}
     return _Keying(workflow, orders, salt).run(known)
@@ -63,7 +66,9 @@ class _Keying:
         self.found = Keys()
 
     def run(self, params: Mapping[str, Any]) -> Keys:
-        given: dict[str, Value] = {name: Expr.tree(reference("params", name)) if value is MISSING else value for name, value in params.items()}
+        given: dict[str, Value] = {
+            name: Expr.tree(reference("params", name)) if value is MISSING else value for name, value in params.items()
+        }
         self.level(self.workflow, "", given, "")
         return self.found
 
@@ -95,7 +100,10 @@ class _Keying:
         if paths:
             data["input paths"] = paths
         if not isinstance(step.action, Nested):
-            data["outputs"] = [encode(output) if output.value is MISSING else {**encode(output), "value": scope.identity(output.value)} for output in step.outputs]
+            data["outputs"] = [
+                encode(output) if output.value is MISSING else {**encode(output), "value": scope.identity(output.value)}
+                for output in step.outputs
+            ]
         if step.each is not None:
             data["each"] = [{name: scope.identity(items) for name, items in axis.items()} for axis in step.each.axes]
         if step.loop is not None:
@@ -115,7 +123,11 @@ class _Keying:
                 words = {"command": scope.identity(command), "args": scope.identity(args)}
                 return {"container": scope.identity(image), **words, "env": scope.identity(env), "workdir": workdir}
             case Script(source=source, command=command, image=image, env=env, workdir=workdir):
-                text = {"script": scope.identity(source), "command": scope.identity(command), "image": scope.identity(image)}
+                text = {
+                    "script": scope.identity(source),
+                    "command": scope.identity(command),
+                    "image": scope.identity(image),
+                }
                 return {**text, "env": scope.identity(env), "workdir": workdir}
             case Nested(name=name):
                 return self.nested(step, name, scope, path)
@@ -132,7 +144,9 @@ class _Keying:
             value = given.get(param.name, param.default)
             if param.name in changing:
                 value = Expr.tree(reference("round", param.name))
-            params[param.name] = scope.stand_in(value) if value is not MISSING else Expr.tree(reference("params", param.name))
+            params[param.name] = (
+                scope.stand_in(value) if value is not MISSING else Expr.tree(reference("params", param.name))
+            )
         keys = self.level(target, name, params, path + "/")
         inside = _Scope(params, keys)
         if any(self.found.private.get(f"{path}/{inner}") for inner in keys):
@@ -179,9 +193,8 @@ class _Scope:
         """The value with parameters and steps replaced by what they stand for, and evaluated as far as possible."""
         if isinstance(value, Template):
             parts = tuple(part if isinstance(part, str) else self.stand_in(part) for part in value.parts)
-            if all(not isinstance(part, Expr | Template) for part in parts):
-                return resolve(Template(tuple(p if isinstance(p, str) else Expr.tree(Const(p)) for p in parts)), {}) if all(_scalar(p) for p in parts) else _joined(parts)
-            return Template(tuple(part if isinstance(part, str | Expr) else _text(part) for part in parts))
+            spelled = tuple(part if isinstance(part, str | Expr) else to_text(part) for part in parts)
+            return Template(spelled) if any(isinstance(part, Expr) for part in spelled) else "".join(map(str, spelled))
         if isinstance(value, tuple | list):
             return tuple(self.stand_in(item) for item in value) if any(True for _ in expressions(value)) else value
         if isinstance(value, dict):
@@ -201,24 +214,20 @@ class _Scope:
                 swap["steps", path[1]] = reference("steps", self.keys[path[1]])
         if known:
             try:
-                return _tuples(resolve(value, {"params": {**dict.fromkeys(self.params, ABSENT), **known}, "steps": ABSENT, "item": ABSENT, "inputs": ABSENT}))
+                return _tuples(
+                    resolve(
+                        value,
+                        {
+                            "params": {**dict.fromkeys(self.params, ABSENT), **known},
+                            "steps": ABSENT,
+                            "item": ABSENT,
+                            "inputs": ABSENT,
+                        },
+                    )
+                )
             except EvaluationError:
-                swap |= {("params", name): _constant(item) for name, item in known.items()}
+                swap |= {("params", name): as_node(item) for name, item in known.items()}
         return Expr.tree(replace(value.node, swap)) if swap else value
-
-
-def _scalar(value: Any) -> bool:
-    return isinstance(value, str | int | float | bool) or value is None
-
-
-def _text(value: Any) -> str:
-    from penstock.graph.evaluate import to_text
-
-    return to_text(value)
-
-
-def _joined(parts: tuple[Any, ...]) -> str:
-    return "".join(_text(part) for part in parts)
 
 
 def _tuples(value: Any) -> Value:
@@ -231,22 +240,12 @@ def _tuples(value: Any) -> Value:
     return value
 
 
-def _constant(value: Any) -> Node:
-    from penstock.graph.expr import ListOf, MapOf
-
-    if isinstance(value, tuple | list):
-        return ListOf(tuple(map(_constant, value)))
-    if isinstance(value, dict):
-        return MapOf(tuple((Const(key), _constant(item)) for key, item in value.items()))
-    return Const(value)
-
-
 def why_differ(a: Keys, b: Keys, path_a: str, path_b: str) -> list[str]:
     """Sentences: what sets two keys apart. Empty if they are equal."""
     if a.keys[path_a] == b.keys[path_b]:
         return []
     names_a, names_b = {key: path for path, key in a.keys.items()}, {key: path for path, key in b.keys.items()}
-    return [sentence for sentence in _differences(a.identities[path_a], b.identities[path_b], "", names_a, names_b)] or ["it runs each time"]
+    return list(_differences(a.identities[path_a], b.identities[path_b], "", names_a, names_b)) or ["it runs each time"]
 
 
 def _differences(a: Any, b: Any, where: str, names_a: Mapping[str, str], names_b: Mapping[str, str]) -> Iterator[str]:

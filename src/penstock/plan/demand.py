@@ -56,7 +56,9 @@ class _Sum:
     open: list[str]
 
 
-def peaks(level: Level, finished: Collection[str] = frozenset(), counts: Counts = lambda planned: True) -> dict[str, Peak]:
+def peaks(
+    level: Level, finished: Collection[str] = frozenset(), counts: Counts = lambda planned: True
+) -> dict[str, Peak]:
     """Every resource that is asked for -> its peak. `finished`: paths of steps that are over, or that never ran."""
     done = frozenset(finished)
     found = {}
@@ -107,7 +109,12 @@ def _weight(planned: Planned, resource: str, done: frozenset[str], counts: Count
         if not part.total:
             return None
         tasks = 1 if planned.tasks.count is None else planned.tasks.count
-        return _Sum(part.amount * count, [(path, amount * count) for path, amount in part.steps], part.total * tasks, unknown + part.open)
+        return _Sum(
+            part.amount * count,
+            [(path, amount * count) for path, amount in part.steps],
+            part.total * tasks,
+            unknown + part.open,
+        )
     amount = planned.step.resources.get(resource, 0) * planned.step.replicas
     if not amount or not count or not counts(planned):
         return None

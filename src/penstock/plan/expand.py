@@ -101,10 +101,15 @@ def _walk(level: Level, calls: Size) -> Iterator[tuple[Planned, Size]]:
             yield from _walk(planned.inner, again)
 
 
-def expand(workflow: Workflow, given: Mapping[str, Any], orders: Mapping[str, tuple[list[str], Mapping[str, tuple[str, ...]]]]) -> Level:
+def expand(
+    workflow: Workflow, given: Mapping[str, Any], orders: Mapping[str, tuple[list[str], Mapping[str, tuple[str, ...]]]]
+) -> Level:
     """`orders`: for the root ("") and each definition, its steps in topological order and what each waits for."""
     definitions = {definition.name: definition for definition in workflow.definitions}
-    known = {param.name: given.get(param.name, ABSENT if param.default is MISSING else param.default) for param in workflow.params}
+    known = {
+        param.name: given.get(param.name, ABSENT if param.default is MISSING else param.default)
+        for param in workflow.params
+    }
     return _Expansion(definitions, orders).level(workflow, "", known, "", frozenset())
 
 
@@ -114,20 +119,17 @@ class _Expansion:
     orders: Mapping[str, tuple[list[str], Mapping[str, tuple[str, ...]]]]
     nested: dict[Any, Level] = field(default_factory=dict)
 
-    def level(self, workflow: Workflow, key: str, params: Mapping[str, Any], prefix: str, stack: frozenset[str]) -> Level:
+    def level(
+        self, workflow: Workflow, key: str, params: Mapping[str, Any], prefix: str, stack: frozenset[str]
+    ) -> Level:
         order, before = self.orders[key]
         scope = {"params": params, "steps": ABSENT, "item": ABSENT, "inputs": ABSENT, "workflow": ABSENT}
         by_name = {step.name: step for step in (*workflow.steps, *workflow.on_exit)}
         exits = {step.name for step in workflow.on_exit}
-        skipped: set[str] = set()
-        planned = []
-        for name in order:
-            planned.append(self.step(by_name[name], scope, prefix, name in exits, stack, skipped))
-            if planned[-1].runs == "no":
-                skipped.add(name)
+        planned = [self.step(by_name[name], scope, prefix, name in exits, stack) for name in order]
         return Level(tuple(planned), before)
 
-    def step(self, step: Step, scope: Mapping[str, Any], prefix: str, exempt: bool, stack: frozenset[str], skipped: set[str]) -> Planned:
+    def step(self, step: Step, scope: Mapping[str, Any], prefix: str, exempt: bool, stack: frozenset[str]) -> Planned:
         tasks, runs = count_tasks(step, scope)
         inner = None
         if isinstance(step.action, Nested) and step.action.name in self.definitions and step.action.name not in stack:
@@ -159,7 +161,11 @@ def _known(value: Value, scope: Mapping[str, Any]) -> Any:
 
 def count_tasks(step: Step, scope: Mapping[str, Any]) -> tuple[Size, Literal["yes", "no", "maybe"]]:
     """The number of tasks of a step, and whether any of them runs."""
-    per_item = step.each is not None and step.when is not None and any(path[0] == "item" for path in references(step.when.text))
+    per_item = (
+        step.each is not None
+        and step.when is not None
+        and any(path[0] == "item" for path in references(step.when.text))
+    )
     if step.when is not None and not per_item:
         holds = _holds(step.when, scope)
         if holds is False:
@@ -188,7 +194,12 @@ def count_items(axes: Sequence[Mapping[str, Value]], scope: Mapping[str, Any]) -
     """Axes multiply, unless one depends on the variables of another: then its lists are counted one by one."""
     total = ONE
     for i, axis in enumerate(axes):
-        if any(path[0] == "item" for items in axis.values() for expr in expressions(items) for path in references(expr.text)):
+        if any(
+            path[0] == "item"
+            for items in axis.values()
+            for expr in expressions(items)
+            for path in references(expr.text)
+        ):
             return _count_nested(axes, i, scope, total)
         total = total.times(_axis_size(axis, scope))
     return total
@@ -258,7 +269,9 @@ def _count_where(step: Step, scope: Mapping[str, Any], size: Size) -> tuple[Size
     assert step.each is not None and step.when is not None and size.count is not None
     if size.count <= ENUMERATE:
         try:
-            held = sum(evaluate(step.when, {**scope, "item": item}) is True for item in each_item(step.each.axes, scope))
+            held = sum(
+                evaluate(step.when, {**scope, "item": item}) is True for item in each_item(step.each.axes, scope)
+            )
             return Size(held), "yes" if held else "no"
         except (EvaluationError, ValueError):
             pass

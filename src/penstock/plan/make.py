@@ -10,7 +10,7 @@ from typing import Any
 from penstock.errors import InvalidWorkflow, PlanError, Problem
 from penstock.graph import codec
 from penstock.graph.check import check, check_arguments
-from penstock.graph.model import MISSING, Nested, Unit, Workflow, edges_of
+from penstock.graph.model import MISSING, Unit, Workflow, edges_of
 from penstock.graph.order import topological
 from penstock.plan import demand, reserve, stages
 from penstock.plan.dedupe import Keys, content_keys
@@ -50,7 +50,10 @@ class Plan:
         return codec.digest(self.workflow)
 
     def has_private(self) -> bool:
-        return any(not planned.step.cache.enabled or planned.step.action.kind in ("suspend", "http", "resource") for planned, _ in self.level.walk())
+        return any(
+            not planned.step.cache.enabled or planned.step.action.kind in ("suspend", "http", "resource")
+            for planned, _ in self.level.walk()
+        )
 
     def remaining(self, reservation: reserve.Reservation, finished: Collection[str]) -> dict[str, int]:
         return reserve.remaining(self.level, self.stages, reservation, finished)
@@ -74,7 +77,13 @@ class Plan:
         step = planned.step
         prefix = planned.path.removesuffix(step.name)
         level_before = self.before_of(planned.path)
-        data: dict[str, Any] = {"name": planned.path, "kind": step.action.kind, "tasks": planned.tasks.as_data(), "runs": planned.runs, "key": self.keys.keys[planned.path]}
+        data: dict[str, Any] = {
+            "name": planned.path,
+            "kind": step.action.kind,
+            "tasks": planned.tasks.as_data(),
+            "runs": planned.runs,
+            "key": self.keys.keys[planned.path],
+        }
         if level_before:
             data["after"] = [prefix + up for up in level_before]
         if step.when is not None:
@@ -125,7 +134,14 @@ def make(workflow: Workflow, params: Mapping[str, Any] | None = None, unit: Unit
     level = expand(workflow, given, orders)
     chosen = Unit(unit) if unit is not None else workflow.unit or Unit.STAGE
     warnings = tuple(problem for problem in problems if problem.severity == "warning")
-    return Plan(workflow, {name: value for name, value in known.items() if value is not MISSING}, chosen, level, orders, warnings)
+    return Plan(
+        workflow,
+        {name: value for name, value in known.items() if value is not MISSING},
+        chosen,
+        level,
+        orders,
+        warnings,
+    )
 
 
 def orders_of(workflow: Workflow) -> Orders:
@@ -149,6 +165,3 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _frozen(item) for key, item in value.items()}
     return value
-
-
-__all__ = ["Nested", "Plan", "make", "orders_of"]

@@ -1,9 +1,9 @@
 """The cuts: a workflow -> reservations, by unit. Called by plan.make; `remaining` by whoever watches steps finish.
 
-    workflow   one reservation for all, as large as the peak of the whole graph
-    stage      one for each stage
-    task       one for each task
-    reuse      one for each chain of stages with the same needs: a stage inherits the machines of the one before it
+workflow   one reservation for all, as large as the peak of the whole graph
+stage      one for each stage
+task       one for each task
+reuse      one for each chain of stages with the same needs: a stage inherits the machines of the one before it
 """
 
 from __future__ import annotations
@@ -133,14 +133,31 @@ def _of_tasks(stage: Stage) -> Iterable[Reservation]:
         if pods.resources:
             held = {resource: amount * pods.replicas for resource, amount in pods.resources.items()}
             count = pods.tasks.times(stage.calls)
-            yield Reservation(pods.step, Unit.TASK, (stage.name,), (Pool(pods.placement, held),), count, count.count is not None, count.why)
+            yield Reservation(
+                pods.step,
+                Unit.TASK,
+                (stage.name,),
+                (Pool(pods.placement, held),),
+                count,
+                count.count is not None,
+                count.why,
+            )
 
 
 def _chain(members: Sequence[Stage]) -> Reservation:
     first = members[0]
     total = {resource: amount * len(members) for resource, amount in first.demand().items()}
     names = tuple(stage.name for stage in members)
-    return Reservation(first.name, Unit.REUSE, names, _stage_pools(first), first.calls, first.known, first.why, total if len(members) > 1 else None)
+    return Reservation(
+        first.name,
+        Unit.REUSE,
+        names,
+        _stage_pools(first),
+        first.calls,
+        first.known,
+        first.why,
+        total if len(members) > 1 else None,
+    )
 
 
 # -- chains -----------------------------------------------------------------------------------------------------------
@@ -164,9 +181,19 @@ def chains(level: Level, stages: Sequence[Stage]) -> list[list[Stage]]:
             prefix = planned.path.removesuffix(planned.step.name)
             last = ups.last_of(planned.step.name)
             giver = by_step.get(prefix + last) if last is not None else None
-            if giver is None or giver.name not in shape or giver.name in heir or len(giver.steps) > 1 or stage.name in taken:
+            if (
+                giver is None
+                or giver.name not in shape
+                or giver.name in heir
+                or len(giver.steps) > 1
+                or stage.name in taken
+            ):
                 continue
-            if shape[giver.name] == shape[stage.name] and giver.queue == stage.queue and giver.priority == stage.priority:
+            if (
+                shape[giver.name] == shape[stage.name]
+                and giver.queue == stage.queue
+                and giver.priority == stage.priority
+            ):
                 heir[giver.name] = stage.name
                 taken.add(stage.name)
     named = {stage.name: stage for stage in stages}
@@ -182,7 +209,12 @@ def chains(level: Level, stages: Sequence[Stage]) -> list[list[Stage]]:
 
 
 def _shape(stage: Stage) -> str:
-    return canonical([[_placement_key(p.placement), dict(p.resources), p.replicas, p.tasks.count, p.width.count, p.gang] for p in stage.pods])
+    return canonical(
+        [
+            [_placement_key(p.placement), dict(p.resources), p.replicas, p.tasks.count, p.width.count, p.gang]
+            for p in stage.pods
+        ]
+    )
 
 
 def _levels(level: Level) -> Iterable[Level]:
@@ -220,7 +252,9 @@ class _Ancestry:
         return None if others else last
 
 
-def remaining(level: Level, stages: Sequence[Stage], reservation: Reservation, finished: Collection[str]) -> dict[str, int]:
+def remaining(
+    level: Level, stages: Sequence[Stage], reservation: Reservation, finished: Collection[str]
+) -> dict[str, int]:
     """What a reservation still has to hold when these steps (by path) are over. Never more than it held before."""
     done = frozenset(finished)
     if reservation.unit is Unit.WORKFLOW:
@@ -231,7 +265,13 @@ def remaining(level: Level, stages: Sequence[Stage], reservation: Reservation, f
         return {}
     held: dict[str, int] = {}
     for stage in left:
-        still = Stage(stage.name, tuple(pods for pods in stage.pods if pods.step not in done), stage.calls, stage.queue, stage.priority)
+        still = Stage(
+            stage.name,
+            tuple(pods for pods in stage.pods if pods.step not in done),
+            stage.calls,
+            stage.queue,
+            stage.priority,
+        )
         for resource, amount in still.demand().items():
             held[resource] = max(held.get(resource, 0), amount)
     full = reservation.peak

@@ -68,7 +68,12 @@ class Stage:
             data["size"] = {"known": False, "why": self.why}
         if self.calls.count != 1:
             data["calls"] = self.calls.as_data()
-        for key, value in (("queue", self.queue), ("priority", self.priority), ("exempt", self.exempt), ("skipped", self.skipped)):
+        for key, value in (
+            ("queue", self.queue),
+            ("priority", self.priority),
+            ("exempt", self.exempt),
+            ("skipped", self.skipped),
+        ):
             if value:
                 data[key] = value
         return data

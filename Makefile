@@ -1,0 +1,39 @@
+# Two commands do all set-up: `make demo` and `make test`. Everything is installed into .venv by scripts/setup.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo test check bench docs format setup clean
+
+help:  ## list the commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
+
+demo: .venv/.ready  ## plan a real example workflow, and run it
+	@scripts/demo
+
+test: .venv/.ready  ## all tests (under ten minutes on two cores)
+	$(BIN)/python -m pytest -n 2
+
+check: .venv/.ready  ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --quiet
+	$(BIN)/python scripts/docs --check
+
+bench: .venv/.ready  ## measure against the bars, as a table
+	$(BIN)/python -m bench
+
+docs: .venv/.ready  ## write the generated pages of docs/reference
+	$(BIN)/python scripts/docs
+
+format: .venv/.ready  ## put the code into shape
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt scripts/setup
+	@PYTHON="$(PYTHON)" scripts/setup
+
+clean:  ## remove what setup and the tests made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Terminal in: a command line -> one call of service -> text. Nothing here decides anything."""

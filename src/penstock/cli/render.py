@@ -1,0 +1,304 @@
+"""The one place that prints. Called by the commands; takes what service returns and gives lines.
+
+Data goes to stdout, the rest to stderr. To a terminal: aligned, coloured, cut to its width. To a pipe: no colour, tabs between
+columns, nothing cut, so that `cut` and `grep` work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.errors import PenstockError, Problem, UserError
+from penstock.graph import quantity
+from penstock.graph.model import Step
+
+if TYPE_CHECKING:
+    from penstock.plan.diff import PlanDiff
+    from penstock.plan.expand import Planned, Size
+    from penstock.plan.make import Plan
+    from penstock.plan.merge import Merged
+    from penstock.plan.reserve import Reservation
+
+ROWS = 200
+"""More rows than that are not read on a screen."""
+_SHORT = {"nvidia.com/gpu": "gpu"}
+
+
+def is_terminal(stream: Any = None) -> bool:
+    return bool((stream or sys.stdout).isatty())
+
+
+def paint(text: str, stream: Any = None, **style: Any) -> str:
+    if not is_terminal(stream) or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return click.style(text, **style)
+
+
+def note(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def json_out(data: Any) -> None:
+    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> None:
+    """Columns as wide as they need; on a terminal the last one is cut to what is left."""
+    if not is_terminal():
+        for row in [head, *rows]:
+            click.echo("\t".join(row))
+        return
+    shown = rows[:ROWS]
+    widths = [max(len(row[i]) for row in [head, *shown]) for i in range(len(head))]
+    room = shutil.get_terminal_size().columns
+    for number, row in enumerate([head, *shown]):
+        line = indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        line = line if len(line) <= room else line[: room - 1] + "…"
+        click.echo(paint(line, dim=True) if number == 0 else line)
+    if len(rows) > ROWS:
+        click.echo(indent + paint(f"… {len(rows) - ROWS:,} more; -o json, or a pipe, shows all", dim=True))
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def error(failure: PenstockError) -> None:
+    if not isinstance(failure, UserError):
+        click.echo(f"{paint('error', sys.stderr, fg='red', bold=True)}: {failure}", err=True)
+        return
+    for problem in failure.problems:
+        _problem(problem)
+    codes = list(dict.fromkeys(problem.code for problem in failure.problems))
+    click.echo(
+        f"  more   penstock explain {codes[0]}" + (f"   (and {', '.join(codes[1:])})" if codes[1:] else ""), err=True
+    )
+
+
+def _problem(problem: Problem) -> None:
+    word = problem.severity
+    head = paint(f"{word}[{problem.code}]", sys.stderr, fg="red" if word == "error" else "yellow", bold=True)
+    lines = [f"{head}: {_clean(problem.message)}"]
+    if problem.source is not None:
+        column = f":{problem.source.column}" if problem.source.column else ""
+        lines.append(f"  at     {problem.source.file}:{problem.source.line}{column}")
+    if problem.where:
+        lines.append(f"  in     {_clean(problem.where)}")
+    if problem.excerpt.strip():
+        text = _clean(problem.excerpt.expandtabs(1))
+        margin = len(text) - len(text.lstrip())
+        lines.append(f"         {text.strip()}")
+        if problem.source is not None and problem.source.column > margin:
+            lines.append(
+                "         " + " " * (problem.source.column - 1 - margin) + paint("^", sys.stderr, fg="red", bold=True)
+            )
+    lines.append(f"  fix    {_clean(problem.fix)}")
+    click.echo("\n".join(lines), err=True)
+
+
+def _clean(text: str) -> str:
+    """Whatever stands in a user's file must not move the cursor or ring the bell."""
+    return "".join(char if char.isprintable() or char == " " else "·" for char in text)
+
+
+def usage(failure: click.UsageError) -> None:
+    path = failure.ctx.command_path if failure.ctx is not None else "penstock"
+    click.echo(f"{paint('error', sys.stderr, fg='red', bold=True)}: {failure.format_message()}", err=True)
+    click.echo(f"  fix    {path} --help", err=True)
+
+
+def bug(failure: Exception) -> None:
+    click.echo(
+        f"{paint('error[P900]', sys.stderr, fg='red', bold=True)}: this is a mistake in Penstock: {type(failure).__name__}: {failure}",
+        err=True,
+    )
+    click.echo("  fix    run it again with PENSTOCK_DEBUG=1 and report what it prints", err=True)
+
+
+def explanation(code: str, entry: Mapping[str, str]) -> None:
+    click.echo(paint(f"{code}  {entry['title']}", bold=True))
+    click.echo()
+    click.echo(entry["text"].strip())
+    for name in ("wrong", "right"):
+        if entry.get(name):
+            click.echo(f"\n{name}:")
+            click.echo("\n".join(f"    {line}" for line in entry[name].rstrip().splitlines()))
+
+
+# -- plans ------------------------------------------------------------------------------------------------------------
+
+
+def amount(milli: int, resource: str) -> str:
+    name = _SHORT.get(resource, resource)
+    return f"{quantity.short(milli, resource)} {name}"
+
+
+def vector(amounts: Mapping[str, int]) -> str:
+    return (
+        ", ".join(amount(milli, resource) for resource, milli in sorted(amounts.items(), key=_by_weight)) or "nothing"
+    )
+
+
+def _by_weight(item: tuple[str, int]) -> tuple[int, str]:
+    return {"cpu": 1, "memory": 2}.get(item[0], 0), item[0]
+
+
+def plan(found: Plan) -> None:
+    workflow = found.workflow
+    queue = f" → queue {workflow.queue}" if workflow.queue else ""
+    click.echo(
+        f"{paint(workflow.name, bold=True)}{queue}, by {found.unit}" + paint(f"   {found.digest[:19]}", dim=True)
+    )
+    if found.params:
+        click.echo(
+            "  "
+            + paint("with   ", dim=True)
+            + ", ".join(f"{name}={_brief(value)}" for name, value in found.params.items())
+        )
+    missing = [param.name for param in workflow.params if param.name not in found.params]
+    if missing:
+        click.echo("  " + paint("needs  ", dim=True) + f"{', '.join(missing)}   (-p {missing[0]}=…)")
+    click.echo()
+    of_step = {path: number for number, stage in enumerate(found.stages, 1) for path in stage.steps}
+    rows = [_step_row(planned, calls, of_step, found) for planned, calls in found.level.walk()]
+    table(["STAGE", "STEP", "TASKS", "EACH NEEDS", "RUNS"], rows, "  ")
+    click.echo()
+    _reservations(found)
+    _demand(found)
+    for problem in found.warnings:
+        _problem(problem)
+
+
+def _step_row(planned: Planned, calls: Size, of_step: Mapping[str, int], found: Plan) -> list[str]:
+    stage = str(of_step.get(planned.path, "–"))
+    tasks = str(planned.tasks) if planned.step.each is None else f"×{planned.tasks}"
+    needs = "" if planned.inner is not None else _needs(planned.step)
+    return [stage, planned.path, tasks, needs, _runs(planned, calls, found)]
+
+
+def _needs(step: Step) -> str:
+    if not step.resources:
+        return "nothing"
+    gang = f" ×{step.replicas} replicas" if step.replicas > 1 else ""
+    return vector(step.resources) + gang
+
+
+def _runs(planned: Planned, calls: Size, found: Plan) -> str:
+    step = planned.step
+    words = []
+    before = found.before_of(planned.path)
+    if planned.exempt:
+        words.append("at the end, never queued")
+    elif before:
+        words.append(
+            "after "
+            + (", ".join(before) if len(before) <= 4 else f"{', '.join(before[:3])} and {len(before) - 3} more")
+        )
+    if planned.runs == "no":
+        words.append("never: " + (f"not {step.when.text}" if step.when is not None else "no items"))
+    elif step.when is not None:
+        words.append(f"when {step.when.text}" if planned.runs == "maybe" else "when true")
+    if step.loop is not None:
+        words.append(f"while {step.loop.condition.text}, at most {step.loop.max_iterations:,} rounds")
+    if planned.tasks.count is None:
+        words.append(
+            f"how many is {planned.tasks.why}"
+            if planned.tasks.why.startswith("known")
+            else f"how many {planned.tasks.why}"
+        )
+    if calls.count != 1 and step.loop is None and "/" in planned.path:
+        words.append(f"in each of {calls} calls")
+    return "; ".join(words)
+
+
+def _reservations(found: Plan) -> None:
+    if not found.reservations:
+        click.echo("nothing to reserve: no step asks for a resource")
+        return
+    rows = [_reservation_row(each) for each in found.reservations]
+    table(["RESERVATION", "HOLDS", "SUM", "STAGES"], rows, "  ")
+    click.echo()
+
+
+def _reservation_row(each: Reservation) -> list[str]:
+    count = "" if each.count.count == 1 else f"{each.count} × "
+    holds = count + ("at least " if not each.known else "") + vector(each.peak)
+    if not each.known:
+        holds += f" ({each.why})"
+    names = (
+        ", ".join(each.stages)
+        if len(each.stages) <= 4
+        else f"{', '.join(each.stages[:3])} and {len(each.stages) - 3} more"
+    )
+    return [each.name, holds, "" if each.total is None else vector(each.total), names]
+
+
+def _demand(found: Plan) -> None:
+    if not found.peaks:
+        return
+    rows = []
+    for resource, peak in sorted(found.peaks.items(), key=lambda item: _by_weight((item[0], 0))):
+        names = [path for path, _ in peak.steps]
+        who = ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+        least = "at least " if peak.open else ""
+        rows.append(
+            [
+                _SHORT.get(resource, resource),
+                least + quantity.short(peak.amount, resource),
+                quantity.short(peak.total, resource),
+                who,
+            ]
+        )
+    table(["PEAK OF", "AT ONCE", "SUM", "WHEN THESE RUN TOGETHER"], rows, "  ")
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str) else value
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def merged(found: Merged) -> None:
+    data = found.as_data()
+    names = ", ".join(data["workflows"])
+    click.echo(f"{paint(found.workflow.name, bold=True)} = {names}")
+    click.echo()
+    rows = [[noun, str(data[noun]["before"]), str(data[noun]["after"])] for noun in ("steps", "tasks")]
+    before, after = data["peak"]["before"], data["peak"]["after"]
+    rows += [
+        [f"peak {_SHORT.get(resource, resource)}", before[resource], after.get(resource, "0")] for resource in before
+    ]
+    table(["", "APART", "MERGED"], rows, "  ")
+    saved = ", ".join(f"{text} {_SHORT.get(resource, resource)}" for resource, text in data["saved"].items())
+    click.echo(
+        f"\nsaved: {data['steps']['before'] - data['steps']['after']} steps" + (f", together {saved}" if saved else "")
+    )
+    if found.shared:
+        click.echo()
+        table(
+            ["SHARED STEP", "STANDS FOR"], [[name, ", ".join(origins)] for name, origins in found.shared.items()], "  "
+        )
+    for line in found.notes:
+        note(f"note: {line}")
+
+
+def diff(found: PlanDiff) -> None:
+    if found.empty:
+        click.echo("no difference")
+        return
+    rows = [["+", path, "added"] for path in found.added]
+    rows += [["-", path, "removed"] for path in found.removed]
+    rows += [["=", f"{old} → {new}", "renamed, same content"] for old, new in found.renamed]
+    for change in found.changed:
+        what = [f"runs again: {'; '.join(change.content)}"] if change.content else []
+        what += ["; ".join(change.other)] if change.other else []
+        rows.append(["~", change.step, "; ".join(what)])
+    rows += [["", "peak", line] for line in found.peaks]
+    rows += [["", "parameter", line] for line in found.params]
+    table(["", "STEP", "WHAT"], rows)
+    click.echo(f"{len(found.same)} steps are the same")

@@ -1,0 +1,122 @@
+"""Commands over workflow files: plan, draw, merge, diff."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from penstock import service
+from penstock.cli import render
+from penstock.errors import Problem, UserError
+
+_params = click.option(
+    "-p",
+    "--param",
+    "given",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A parameter of the workflow; repeat for more. Lists and numbers are JSON.",
+)
+_output = click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
+)
+
+
+@click.command()
+@click.argument("file")
+@_params
+@click.option(
+    "--unit",
+    metavar="UNIT",
+    help="Cut into reservations by workflow, stage, task or reuse.  [default: as the workflow says, or stage]",
+)
+@_output
+def plan(file: str, given: tuple[str, ...], unit: str | None, output: str) -> None:
+    """Show what FILE would run: steps, stages, what each needs, and the peak against the sum.
+
+    Nothing is run and nothing is written. Sizes that are only known at run time are marked '?' and explained."""
+    found = service.plan(file, given, unit)
+    if output == "json":
+        render.json_out(found.as_data())
+    else:
+        render.plan(found)
+
+
+@click.command()
+@click.argument("file")
+@click.option(
+    "--to", type=click.Choice(service.DRAWINGS), default="tree", show_default=True, help="Which kind of drawing."
+)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead of stdout.")
+def draw(file: str, to: str, out: Path | None) -> None:
+    """Draw the workflow in FILE as the author wrote it: a fan-out is one box."""
+    text = service.draw(file, to)
+    _deliver(text, out)
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE FILE...")
+@_params
+@click.option("--name", help="The name of the merged workflow.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="table: what is saved; json: the same as data; yaml: the merged workflow.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the merged workflow to this file (.yaml or .json).",
+)
+def merge(files: tuple[str, ...], given: tuple[str, ...], name: str | None, output: str, out: Path | None) -> None:
+    """Join the workflows in all FILEs into one graph. Steps with the same content stand in it once.
+
+    A parameter goes to every workflow that has it."""
+    if out is not None and out.suffix not in (".yaml", ".yml", ".json"):
+        raise UserError(
+            Problem("P502", f"{str(out)!r} is neither YAML nor JSON", "use a name that ends in .yaml or .json")
+        )
+    merged = service.merge(files, given, name)
+    from penstock.graph import codec
+
+    if out is not None:
+        _deliver(
+            codec.to_json(merged.workflow) + "\n" if out.suffix == ".json" else codec.to_yaml(merged.workflow), out
+        )
+    if output == "yaml":
+        click.echo(codec.to_yaml(merged.workflow), nl=False)
+    elif output == "json":
+        render.json_out(merged.as_data())
+    else:
+        render.merged(merged)
+
+
+@click.command()
+@click.argument("before")
+@click.argument("after")
+@_params
+@_output
+def diff(before: str, after: str, given: tuple[str, ...], output: str) -> None:
+    """Compare the plans of two workflow files: what would run again and why, and what changes in demand."""
+    found = service.diff(before, after, given)
+    if output == "json":
+        render.json_out(found.as_data())
+    else:
+        render.diff(found)
+
+
+def _deliver(text: str, out: Path | None) -> None:
+    if out is None:
+        click.echo(text, nl=not text.endswith("\n"))
+        return
+    try:
+        out.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            Problem("P504", f"{str(out)!r} cannot be written: {error.strerror}", "choose another place")
+        ) from None
+    render.note(f"wrote {out}")

@@ -1,0 +1,119 @@
+"""Two plans -> what was added, removed, changed and kept. Called by service.diff."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.graph import quantity
+from penstock.plan.dedupe import why_differ
+from penstock.plan.expand import Planned
+from penstock.plan.make import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One step that is in both plans and not the same in both."""
+
+    step: str
+    content: tuple[str, ...]
+    """Why its key differs: it has to run again."""
+    other: tuple[str, ...]
+    """What differs without touching its result: resources, queue, conditions."""
+
+    def as_data(self) -> dict[str, Any]:
+        return {"step": self.step, "content": list(self.content), "other": list(self.other)}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDiff:
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    renamed: tuple[tuple[str, str], ...]
+    """Steps of the same content under another name."""
+    changed: tuple[Difference, ...]
+    same: tuple[str, ...]
+    peaks: tuple[str, ...]
+    params: tuple[str, ...]
+
+    @property
+    def empty(self) -> bool:
+        return not (self.added or self.removed or self.renamed or self.changed or self.peaks or self.params)
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "added": list(self.added), "removed": list(self.removed), "renamed": [list(pair) for pair in self.renamed],
+            "changed": [difference.as_data() for difference in self.changed], "same": list(self.same), "demand": list(self.peaks),
+            "params": list(self.params),
+        }  # fmt: skip
+
+
+def diff(before: Plan, after: Plan) -> PlanDiff:
+    old = {planned.path: planned for planned, _ in before.level.walk()}
+    new = {planned.path: planned for planned, _ in after.level.walk()}
+    removed, added = [path for path in old if path not in new], [path for path in new if path not in old]
+    by_key: dict[str, list[str]] = {}
+    for path in added:
+        by_key.setdefault(after.keys.keys[path], []).append(path)
+    renamed = []
+    for path in list(removed):
+        twins = by_key.get(before.keys.keys[path])
+        if twins:
+            renamed.append((path, twins.pop(0)))
+            removed.remove(path)
+            added.remove(renamed[-1][1])
+    changed, same = [], []
+    for path in (path for path in old if path in new):
+        content = tuple(why_differ(before.keys, after.keys, path, path))
+        other = tuple(_other(old[path], new[path]))
+        if content or other:
+            changed.append(Difference(path, content, other))
+        else:
+            same.append(path)
+    return PlanDiff(
+        tuple(added),
+        tuple(removed),
+        tuple(renamed),
+        tuple(changed),
+        tuple(same),
+        _peaks(before, after),
+        _params(before, after),
+    )
+
+
+def _other(a: Planned, b: Planned) -> list[str]:
+    found = []
+    for resource in sorted({*a.step.resources, *b.step.resources}):
+        x, y = a.step.resources.get(resource, 0), b.step.resources.get(resource, 0)
+        if x != y:
+            found.append(f"{resource}: {quantity.show(x, resource)} → {quantity.show(y, resource)}")
+    if a.tasks != b.tasks:
+        found.append(f"tasks: {a.tasks} → {b.tasks}")
+    for name in ("when", "trigger", "queue", "priority", "timeout", "retry", "placement", "needs", "group"):
+        x, y = getattr(a.step, name), getattr(b.step, name)
+        if x != y:
+            found.append(f"{name}: {_shown(x)} → {_shown(y)}")
+    return found
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def _peaks(before: Plan, after: Plan) -> tuple[str, ...]:
+    found = []
+    for resource in sorted({*before.peaks, *after.peaks}):
+        x = before.peaks[resource].amount if resource in before.peaks else 0
+        y = after.peaks[resource].amount if resource in after.peaks else 0
+        if x != y:
+            found.append(f"{resource}: {quantity.show(x, resource)} → {quantity.show(y, resource)}")
+    return tuple(found)
+
+
+def _params(before: Plan, after: Plan) -> tuple[str, ...]:
+    names = [*before.params, *(name for name in after.params if name not in before.params)]
+    return tuple(
+        f"{name}: {before.params.get(name, 'none')} → {after.params.get(name, 'none')}"
+        for name in names
+        if before.params.get(name) != after.params.get(name)
+    )

@@ -1,0 +1,216 @@
+"""The verbs. Called by the CLI, and later by the server and the controller: each translates and calls one of these.
+
+The only module that turns a FILE argument into a workflow, whatever language the file is in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import NotFound, PlanError, Problem, UserError, catalogue, nearest
+from penstock.graph import types
+from penstock.graph.model import Parameter, Unit, Workflow
+
+if TYPE_CHECKING:
+    from penstock.plan.diff import PlanDiff
+    from penstock.plan.make import Plan
+    from penstock.plan.merge import Merged
+
+DOCUMENTS = (".yaml", ".yml", ".json")
+DRAWINGS = ("mermaid", "dot", "tree", "svg")
+
+
+def load(target: str) -> Workflow:
+    """`flow.py`, `flow.py:train`, `flow.yaml`, `flow.json` -> Workflow, not checked yet. Raises UserError."""
+    path, name = _split(target)
+    if not path.exists():
+        raise NotFound(Problem("P501", f"there is no file {str(path)!r}", f"check the path.{_neighbour(path)}"))
+    if path.is_dir():
+        raise UserError(Problem("P502", f"{str(path)!r} is a folder", "name a file in it"))
+    if path.suffix == ".py":
+        from penstock.author.load import load_workflow
+
+        return load_workflow(path, name).graph
+    if path.suffix not in DOCUMENTS:
+        raise UserError(
+            Problem(
+                "P502",
+                f"{str(path)!r} is neither Python nor YAML nor JSON",
+                f"use a file that ends in .py, {', '.join(DOCUMENTS)}",
+            )
+        )
+    workflow = _document(path)
+    if name is not None and name != workflow.name:
+        raise NotFound(Problem("P303", f"there is no workflow {name!r} in {path}", f"known: {workflow.name}"))
+    return workflow
+
+
+def _split(target: str) -> tuple[Path, str | None]:
+    if Path(target).exists() or ":" not in target:
+        return Path(target), None
+    file, _, name = target.rpartition(":")
+    return Path(file), name
+
+
+def _neighbour(path: Path) -> str:
+    try:
+        return nearest(path.name, (entry.name for entry in path.parent.iterdir()))
+    except OSError:
+        return ""
+
+
+def _document(path: Path) -> Workflow:
+    from penstock.graph.codec import from_text
+    from penstock.graph.text import check_size, refuse
+
+    try:
+        check_size(path.stat().st_size, str(path))
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise refuse(
+            "P102", f"not text: {error.reason} at byte {error.start}", "save the file as UTF-8", str(path)
+        ) from None
+    except OSError as error:
+        raise NotFound(
+            Problem("P501", f"{str(path)!r} cannot be read: {error.strerror}", "check the file's permissions")
+        ) from None
+    return from_text(text, str(path))
+
+
+def parameters(workflow: Workflow, given: Iterable[str]) -> dict[str, Any]:
+    """`key=value` as typed on a command line -> values of the parameters' types. Raises PlanError."""
+    known = {param.name: param for param in workflow.params}
+    found: dict[str, Any] = {}
+    problems = []
+    for item in given:
+        name, equals, text = item.partition("=")
+        if not equals:
+            problems.append(Problem("P403", f"-p {item}: there is no '='", "write -p name=value"))
+        elif name not in known:
+            problems.append(
+                Problem(
+                    "P401",
+                    f"the workflow has no parameter {name!r}",
+                    f"known: {', '.join(known) or 'none'}.{nearest(name, known)}",
+                )
+            )
+        else:
+            value = _typed(known[name], text)
+            if value is _WRONG:
+                example = {"int": "3", "float": "0.1", "bool": "true", "list": "'[1, 2]'", "dict": "'{\"a\": 1}'"}.get(
+                    known[name].type.name, "value"
+                )
+                problems.append(
+                    Problem(
+                        "P402",
+                        f"{name}={text[:80]!r} is not {known[name].type}",
+                        f"write for example -p {name}={example}",
+                    )
+                )
+            found[name] = value
+    if problems:
+        raise PlanError(problems)
+    return found
+
+
+_WRONG = object()
+
+
+def _typed(param: Parameter, text: str) -> Any:
+    """Text parameters take the text as it is; others are JSON. Untyped ones are JSON if they look like it."""
+    if param.type.name in ("str", "file", "dir"):
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    if types.accepts(param.type, value):
+        return value
+    return text if types.accepts(param.type, text) else _WRONG
+
+
+def plan(target: str, given: Sequence[str] = (), unit: str | None = None) -> Plan:
+    from penstock.plan.make import make
+
+    workflow = load(target)
+    if unit is not None and unit not in list(Unit):
+        raise PlanError(
+            Problem("P404", f"{unit!r} is not a unit", f"use one of {', '.join(Unit)}.{nearest(unit, Unit)}")
+        )
+    return make(workflow, parameters(workflow, given), unit)
+
+
+def draw(target: str, to: str) -> str:
+    """The workflow as a picture or as text. Raises InvalidWorkflow."""
+    from penstock.errors import InvalidWorkflow
+    from penstock.graph.check import errors
+
+    workflow = load(target)
+    problems = errors(workflow)
+    if problems:
+        raise InvalidWorkflow(problems)
+    if to == "svg":
+        from penstock.formats.svg import svg
+
+        return svg(workflow)
+    from penstock.formats import draw
+
+    return {"mermaid": draw.mermaid, "dot": draw.dot, "tree": draw.tree}[to](workflow)
+
+
+def merge(targets: Sequence[str], given: Sequence[str] = (), name: str | None = None) -> Merged:
+    """Each parameter goes to every workflow that has it, and must fit one of them at least."""
+    from penstock.plan.merge import merge as merge_workflows
+
+    workflows = [load(target) for target in targets]
+    everywhere = {param.name for workflow in workflows for param in workflow.params}
+    unknown = [item for item in given if item.partition("=")[0] not in everywhere]
+    if unknown:
+        wrong = unknown[0].partition("=")[0]
+        raise PlanError(
+            Problem(
+                "P401",
+                f"none of the workflows has a parameter {wrong!r}",
+                f"known: {', '.join(sorted(everywhere)) or 'none'}.{nearest(wrong, everywhere)}",
+            )
+        )
+    bound = []
+    for workflow in workflows:
+        own = {param.name for param in workflow.params}
+        bound.append((workflow, parameters(workflow, [item for item in given if item.partition("=")[0] in own])))
+    return merge_workflows(bound, name)
+
+
+def diff(before: str, after: str, given: Sequence[str] = ()) -> PlanDiff:
+    from penstock.plan.diff import diff as diff_plans
+    from penstock.plan.make import make
+
+    plans = []
+    for target in (before, after):
+        workflow = load(target)
+        own = {param.name for param in workflow.params}
+        plans.append(make(workflow, parameters(workflow, [item for item in given if item.partition("=")[0] in own])))
+    return diff_plans(*plans)
+
+
+def error_codes() -> Mapping[str, Mapping[str, str]]:
+    """The whole catalogue of error codes."""
+    return catalogue()
+
+
+def explain_code(code: str) -> Mapping[str, str]:
+    """The catalogue's entry for an error code. Raises NotFound."""
+    known = catalogue()
+    wanted = code.strip().upper()
+    if wanted not in known:
+        raise NotFound(
+            Problem(
+                "P503",
+                f"there is no error code {code!r}",
+                f"`penstock explain` lists them all.{nearest(wanted, known)}",
+            )
+        )
+    return known[wanted]
