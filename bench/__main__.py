@@ -18,7 +18,10 @@ def main() -> int:
             figures.append(figure)
             print(figure.line(), flush=True)
     missed = [figure for figure in figures if not figure.met]
-    print(f"\n{len(figures) - len(missed)} of {len(figures)} bars met" + "".join(f"\n  missed: {figure.name}" for figure in missed))
+    print(
+        f"\n{len(figures) - len(missed)} of {len(figures)} bars met"
+        + "".join(f"\n  missed: {figure.name}" for figure in missed)
+    )
     return 1 if missed else 0
 
 

@@ -36,7 +36,9 @@ def random_dag(size: int, seed: int = 1) -> Workflow:
             Step(
                 name=f"s{i}",
                 action=Container(image="busybox", command=("work", str(i))),
-                inputs=tuple(Input(name=f"i{k}", value=Expr(f"steps.s{up}.outputs.x"), type=INT) for k, up in enumerate(ups)),
+                inputs=tuple(
+                    Input(name=f"i{k}", value=Expr(f"steps.s{up}.outputs.x"), type=INT) for k, up in enumerate(ups)
+                ),
                 outputs=(Output(name="x", type=INT),),
                 resources=resources,
             )
@@ -66,7 +68,11 @@ def figures() -> Iterator[Figure]:
         bare = best(lambda before=plan.level.before: list(graphlib.TopologicalSorter(before).static_order()), times)
         costs[size] = best(lambda given=workflow: everything(given), times)
         yield Figure(f"plan of a random DAG of {size:,} steps", costs[size], bar, bare=bare, bare_name="bare sort")
-        yield Figure(f"  of which the peaks of its {len(plan.peaks)} resources", best(lambda given=plan: peaks(given.level), times), None)
+        yield Figure(
+            f"  of which the peaks of its {len(plan.peaks)} resources",
+            best(lambda given=plan: peaks(given.level), times),
+            None,
+        )
     grown = costs[100_000] / costs[10_000]
     yield Figure("growth from 10,000 to 100,000 (n·log n is 12.5)", grown, 12.5, "×")
     for size, bar, times in ((10_000, 1.0, 3), (100_000, 15.0, 1)):
@@ -77,14 +83,20 @@ def figures() -> Iterator[Figure]:
                 before[v].add(u)
             bare = best(lambda given=before: list(graphlib.TopologicalSorter(given).static_order()), times)
             took = best(lambda w=weights, e=edges: heaviest_antichain(w, e), times)
-            yield Figure(f"exact peak, {size:,} steps in layers of {width:,}", took, bar, bare=bare, bare_name="bare sort")
+            yield Figure(
+                f"exact peak, {size:,} steps in layers of {width:,}", took, bar, bare=bare, bare_name="bare sort"
+            )
     yield from fan_out()
 
 
 def fan_out() -> Iterator[Figure]:
     """In a process of its own, so that its memory is its own."""
     for kind in ("range", "list"):
-        found = json.loads(subprocess.run([sys.executable, "-m", "bench.planning", kind], check=True, capture_output=True, text=True).stdout)
+        found = json.loads(
+            subprocess.run(
+                [sys.executable, "-m", "bench.planning", kind], check=True, capture_output=True, text=True
+            ).stdout
+        )
         yield Figure(f"plan of a fan-out of {FAN_OUT:,} tasks, items as a {kind}", found["seconds"], 0.5)
         yield Figure("  memory of that process", found["mb"], 200, "MB")
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.author.blame import here, wrong
+from penstock.author.enclose import enclose
 from penstock.author.jobs import Authored, BaseJob, gather
-from penstock.author.scope import enclose
 from penstock.author.values import Ref, loop_variable, to_condition, to_value
 from penstock.errors import Source
 from penstock.graph import model, types

@@ -32,7 +32,8 @@ from penstock.formats.draw import (
     picture,
     rounds,
 )
-from penstock.graph.model import Nested, Outcome, Workflow
+from penstock.graph.expr import Expr, Template, show_template
+from penstock.graph.model import Action, Container, Function, Nested, Outcome, Script, Workflow
 
 _MARGIN: Final = 24.0
 _HEADING: Final = 52.0
@@ -51,8 +52,8 @@ _ARROW: Final = 7.0
 
 _SWEEP_WORK: Final = 150_000
 _SWEEPS: Final = 16
-_LANES: Final = 6_000
-"""A deep graph with long edges would have more lanes than boxes by far; the longest edges do without first."""
+_LANES: Final = 12_000
+"""Columns that edges pass through, all together. In a chain whose every step also reads the first, they grow by the square."""
 
 
 @dataclass(slots=True)
@@ -193,35 +194,40 @@ def _routes(level: Picture, cells: list[_Cell]) -> list[_Route]:
     """The edges, and the lanes they run along; edges of one step with the same label share theirs."""
     index = {box.id: i for i, box in enumerate((*level.boxes, *level.exits))}
     edges: list[tuple[int, int, frozenset[Outcome]]] = []
-    reach: dict[tuple[int, frozenset[Outcome]], int] = {}
     for down, box in enumerate((*level.boxes, *level.exits)):
         for up_id, outcomes in box.ups:
-            up = index[up_id]
-            if cells[up].column < cells[down].column:  # otherwise a cycle, which only a workflow that is refused has
-                edges.append((up, down, outcomes))
-                last = cells[down].column - 1
-                reach[up, outcomes] = max(reach.get((up, outcomes), 0), last)
-    lanes: dict[tuple[int, frozenset[Outcome]], list[int]] = {}
+            if cells[index[up_id]].column < cells[down].column:  # if not, a cycle: the workflow will be refused anyway
+                edges.append((index[up_id], down, outcomes))
+    lanes = _lanes(cells, edges)
+    routes = []
+    for up, down, outcomes in edges:
+        between = cells[down].column - cells[up].column - 1
+        chain = lanes.get((up, outcomes), [])
+        passed = chain[:between] if len(chain) >= between else []
+        routes.append(_Route((up, *passed, down), outcomes_text(outcomes)))
+    for a, b in dict.fromkeys(pair for route in routes for pair in pairwise(route.cells)):
+        cells[a].after.append(b)
+        cells[b].before.append(a)
+    return routes
+
+
+def _lanes(
+    cells: list[_Cell], edges: Sequence[tuple[int, int, frozenset[Outcome]]]
+) -> dict[tuple[int, frozenset[Outcome]], list[int]]:
+    """New cells in the columns that edges pass through. The shortest are served first; the rest go under the boxes."""
+    reach: dict[tuple[int, frozenset[Outcome]], int] = {}
     left = _LANES
-    for (up, outcomes), last in sorted(reach.items(), key=lambda item: item[1] - cells[item[0][0]].column):
-        left -= last - cells[up].column
+    for up, down, outcomes in sorted(edges, key=lambda edge: cells[edge[1]].column - cells[edge[0]].column):
+        left -= cells[down].column - cells[up].column - 1
         if left < 0:
             break
-        chain = range(cells[up].column + 1, last + 1)
-        lanes[up, outcomes] = list(range(len(cells), len(cells) + len(chain)))
-        cells += [_Cell(column, 0.0, _LANE) for column in chain]
-    routes = []
-    joined: set[tuple[int, int]] = set()
-    for up, down, outcomes in edges:
-        between = lanes.get((up, outcomes), [])[: cells[down].column - cells[up].column - 1]
-        route = _Route((up, *between, down), outcomes_text(outcomes))
-        routes.append(route)
-        for a, b in pairwise(route.cells):
-            if (a, b) not in joined:
-                joined.add((a, b))
-                cells[a].after.append(b)
-                cells[b].before.append(a)
-    return routes
+        reach[up, outcomes] = cells[down].column
+    lanes = {}
+    for (up, outcomes), end in reach.items():
+        passed = range(cells[up].column + 1, end)
+        lanes[up, outcomes] = list(range(len(cells), len(cells) + len(passed)))
+        cells += [_Cell(column, 0.0, _LANE) for column in passed]
+    return lanes
 
 
 def _reduce_crossings(cells: Sequence[_Cell], columns: list[list[int]], sweeps: int) -> list[list[int]]:
@@ -535,6 +541,8 @@ def _edge(layout: _Layout, route: _Route, dx: float, dy: float, path: str) -> st
     for here, there in pairwise(cells):
         edge = layout.ends[here.column] + dx
         end = there.x + dx - (_ARROW if there is target else 0.0)
+        if here.y == there.y and there is not target:
+            continue  # lanes at one height are one line
         if edge > at:
             d.append(f"H{_n(edge)}")
         middle = _n((edge + end) / 2)
@@ -576,8 +584,14 @@ def _box(cell: _Cell, box: Box, dx: float, dy: float, path: str) -> Iterator[str
 
 
 def _tooltip(box: Box) -> str:
-    lines = [*label(box.step), cut(box.step.doc, 300)]
+    lines = [*label(box.step), _image(box.step.action), cut(box.step.doc, 300)]
     return escape("\n".join(line for line in lines if line))
+
+
+def _image(action: Action) -> str:
+    if isinstance(action, Container | Script | Function) and isinstance(action.image, str | Expr | Template):
+        return f"image {cut(show_template(action.image))}"
+    return ""
 
 
 def _badges(box: Box, right: float, top: float) -> Iterator[str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.errors import Problem, Source, nearest
 from penstock.graph import quantity, types
-from penstock.graph.expr import Expr, Node, Template, path_of, references, show
+from penstock.graph.expr import Expr, Node, Template, path_of, references, show, simple_path
 from penstock.graph.infer import Lookup, TypeMismatch, infer
+from penstock.graph.links import Links, links_of
 from penstock.graph.model import (
     MISSING,
     RESOURCE_ACTIONS,
@@ -35,7 +36,6 @@ from penstock.graph.model import (
     While,
     Workflow,
     action_values,
-    edges_of,
     expressions,
     upstream_in,
 )
@@ -50,8 +50,9 @@ LARGEST_COUNT = 10_000_000
 MOST_PROBLEMS = 200
 
 
-def check(workflow: Workflow) -> list[Problem]:
-    """Errors and warnings, in the order of the document."""
+def check(workflow: Workflow, links: Mapping[str, Links] | None = None) -> list[Problem]:
+    """Errors and warnings, in the order of the document. `links`: those of the workflow, if they are at hand."""
+    links = links_of(workflow) if links is None else links
     problems: list[Problem] = []
     definitions: dict[str, Workflow] = {}
     for definition in workflow.definitions:
@@ -60,9 +61,10 @@ def check(workflow: Workflow) -> list[Problem]:
         definitions[definition.name] = definition
         if definition.definitions:
             problems.append(_problem("P213", f"the definition {definition.name!r} has definitions of its own", "move them to the root", f"definitions.{definition.name}", definition.source))
-    problems += _Checker(workflow, definitions, "").run()
-    for definition in workflow.definitions:
-        problems += _Checker(definition, definitions, f"definitions.{definition.name}.").run()
+    own = links[""] if "" not in definitions else links_of(replace(workflow, definitions=()))[""]
+    problems += _Checker(workflow, definitions, "", own).run()
+    for definition in definitions.values():
+        problems += _Checker(definition, definitions, f"definitions.{definition.name}.", links[definition.name]).run()
     problems += _recursion(workflow, definitions)
     return problems[:MOST_PROBLEMS]
 
@@ -112,13 +114,21 @@ class _Place:
 
 _ALWAYS = frozenset({"params", "steps"})
 _OBJECT = frozenset({"object", "status", "spec", "metadata"})
+_ROOTS = {
+    (looped, on_exit): (around, around | {"inputs"})
+    for looped in (False, True)
+    for on_exit in (False, True)
+    for around in [_ALWAYS | ({"item"} if looped else set()) | ({"workflow"} if on_exit else set())]
+}
+"""(has a for-each, is an exit handler) -> what its inputs may read, and what its action may read besides."""
 
 
 class _Checker:
     """One workflow in its own scope."""
 
-    def __init__(self, workflow: Workflow, definitions: Mapping[str, Workflow], prefix: str) -> None:
+    def __init__(self, workflow: Workflow, definitions: Mapping[str, Workflow], prefix: str, links: Links) -> None:
         self.workflow = workflow
+        self.links = links
         self.definitions = definitions
         self.prefix = prefix
         self.problems: list[Problem] = []
@@ -185,7 +195,7 @@ class _Checker:
     # -- one step
 
     def step(self, step: Step, on_exit: bool) -> None:
-        where = f"steps.{step.name}" if not on_exit else f"on_exit.{step.name}"
+        where = _where(step.name, {step.name} if on_exit else set())
         self.name(step.name, NAME, where, step.source)
         if step.resources or step.replicas != 1:
             self.amounts(step, where)
@@ -195,16 +205,19 @@ class _Checker:
             self.retry(step.retry, where, step.source)
         own = self.loop_variables(step, where, on_exit)
         own |= {f"inputs.{given.name}": given.type for given in step.inputs}
-        self.unique([given.name for given in step.inputs], "input", where, step.source)
-        self.unique([output.name for output in step.outputs], "output", where, step.source)
-        surroundings = _ALWAYS | ({"item"} if step.each else set()) | ({"workflow"} if on_exit else set())
-        place = _Place(where, step.source, frozenset(surroundings), own, on_exit)
+        if len(step.inputs) > 1:
+            self.unique([given.name for given in step.inputs], "input", where, step.source)
+        if len(step.outputs) > 1:
+            self.unique([output.name for output in step.outputs], "output", where, step.source)
+        around, within = _ROOTS[step.each is not None, on_exit]
+        place = _Place(where, step.source, around, own, on_exit)
         for given in step.inputs:
-            self.name(given.name, VARIABLE, f"{where}.inputs.{given.name}", step.source)
-            self.value(given.value, given.type, place, f"inputs.{given.name}")
-        inside = _Place(where, step.source, place.roots | {"inputs"}, own, on_exit)
+            if not VARIABLE.match(given.name):
+                self.name(given.name, VARIABLE, f"{where}.inputs.{given.name}", step.source)
+            self.value(given.value, given.type, place, "inputs." + given.name)
+        inside = _Place(where, step.source, within, own, on_exit)
         for name, value in action_values(step.action):
-            if value:
+            if value and type(value) is not str:
                 self.value(value, ANY, inside, f"{step.action.kind}.{name}")
         if step.when is not None:
             self.condition(step.when, place)
@@ -227,7 +240,7 @@ class _Checker:
 
     def amounts(self, step: Step, where: str) -> None:
         for name, amount in step.resources.items():
-            if not RESOURCE_NAME.match(name):
+            if name not in ("cpu", "memory") and not RESOURCE_NAME.match(name):
                 self.report("P232", f"{name[:140]!r} is not the name of a resource", "write cpu, memory, or a name with a domain: nvidia.com/gpu", f"{where}.resources", step.source)
             if amount < 0:
                 self.report("P230", f"{name} is {quantity.show(amount, name)}", "ask for nothing, or for more than nothing", f"{where}.resources.{name}", step.source)
@@ -295,8 +308,9 @@ class _Checker:
                 self.report("P220", f"the output {output!r} is {outs[output]} and is carried into {name!r}, which is {inputs[name]}", "make the types equal", where, place.source)
 
     def step_output(self, step: Step, output: Output, place: _Place) -> None:
-        self.name(output.name, VARIABLE, f"{place.where}.outputs.{output.name}", step.source)
         where = f"outputs.{output.name}"
+        if not VARIABLE.match(output.name):
+            self.name(output.name, VARIABLE, f"{place.where}.{where}", step.source)
         if output.value is not MISSING:
             extra: frozenset[str] = frozenset()
             if isinstance(step.action, Resource):
@@ -348,7 +362,7 @@ class _Checker:
             return
         params = {param.name: param for param in target.params}
         given = {item.name: item for item in step.inputs}
-        for name in given.keys() - params.keys():
+        for name in (name for name in given if name not in params):
             self.report("P215", f"{action.name!r} has no parameter {name!r}", f"remove it.{nearest(name, params)}", f"{place.where}.inputs.{name}", step.source)
         for name, param in params.items():
             if name not in given and param.default is MISSING:
@@ -368,12 +382,27 @@ class _Checker:
 
     def value(self, value: Value, wanted: Type, place: _Place, what: str, code: str = "P220") -> Type:
         """Checks every expression in `value`, and that the whole fits `wanted`. Returns the type found."""
-        if not isinstance(value, Expr):
+        before = len(self.problems)
+        simple = simple_path(value.text) if type(value) is Expr else None
+        if simple is not None:
+            if len(simple) == 4 and "steps" in place.roots:
+                # By far the most frequent case, looked up without ceremony when it is good.
+                known = self.outputs.get(simple[1], {}).get(simple[3])
+                if known is not None and types.fits(known, wanted):
+                    return known
+            if not self.path(simple, place, what):
+                return ANY
+            found, _ = self.find(simple, place)
+            if types.fits(found, wanted):
+                return found
+        elif type(value) is str and wanted.name == "any":
+            return ANY
+        elif not isinstance(value, Expr):
             for expr in expressions(value):
                 self.expression(expr, place, what)
         elif not self.references(value, place, what):
             return ANY
-        if wanted.name == "any" and not isinstance(value, Expr):
+        if len(self.problems) > before or (wanted.name == "any" and not isinstance(value, Expr)):
             return ANY
         where = f"{place.where}.{what}".lstrip(".")
         try:
@@ -455,18 +484,19 @@ class _Checker:
         return True
 
     def lookup(self, place: _Place) -> Lookup:
-        def find(path: tuple[str, ...]) -> tuple[Type, int] | None:
-            if path[0] == "params" and len(path) > 1:
-                return self.params[path[1]].type, 2
-            if path[0] == "steps" and len(path) > 3 and path[2] == "outputs":
-                return self.outputs[path[1]][path[3]], 4
-            if path[0] == "steps" and len(path) > 2 and path[2] == "outcome":
-                return STR, 3
-            if path[0] in ("item", "inputs", "outputs") and len(path) > 1:
-                return place.own[f"{path[0]}.{path[1]}"], 2
-            return ANY, len(path)
+        return lambda path: self.find(path, place)
 
-        return find
+    def find(self, path: tuple[str, ...], place: _Place) -> tuple[Type, int]:
+        """The type of the longest part of a path that has one, and how long that part is."""
+        if path[0] == "params" and len(path) > 1 and path[1] in self.params:
+            return self.params[path[1]].type, 2
+        if path[0] == "steps" and len(path) > 3 and path[2] == "outputs":
+            return self.outputs.get(path[1], {}).get(path[3], ANY), 4
+        if path[0] == "steps" and len(path) > 2 and path[2] == "outcome":
+            return STR, 3
+        if path[0] in ("item", "inputs", "outputs") and len(path) > 1:
+            return place.own.get(f"{path[0]}.{path[1]}", ANY), 2
+        return ANY, len(path)
 
     def condition(self, when: Expr, place: _Place) -> None:
         before = len(self.problems)
@@ -488,42 +518,45 @@ class _Checker:
     # -- order
 
     def order(self, exits: set[str]) -> None:
-        edges = {step.name: edges_of(step) for step in self.steps.values()}
+        edges = self.links.edges
         for step in self.workflow.steps:
-            for name in edges[step.name].keys() & exits:
+            for name in (name for name in edges[step.name] if name in exits):
                 self.report("P222", f"the step {step.name!r} waits for the exit handler {name!r}, which runs after everything else", "move one of them", f"steps.{step.name}", step.source)
-        known = {name: {up for up in ups if up in self.steps} for name, ups in edges.items()}
         try:
-            ordered = topological(known)
+            ordered = self.links.order
         except NotOrdered as cycle:
             path = " → ".join([*cycle.names, cycle.names[0]])
             first = self.steps[cycle.names[0]]
-            self.report("P212", f"these steps wait for one another: {path}", "remove one of the dependencies; to repeat steps, use a while loop", f"steps.{first.name}", first.source)
+            self.report("P212", f"these steps wait for one another: {path}", "remove one of the dependencies; to repeat steps, use a while loop", _where(first.name, exits), first.source)
             return
-        self.reachable(ordered, edges)
+        self.reachable(ordered, edges, exits)
 
-    def reachable(self, ordered: list[str], edges: Mapping[str, Mapping[str, frozenset[Outcome]]]) -> None:
+    def reachable(self, ordered: list[str], edges: Mapping[str, Mapping[str, frozenset[Outcome]]], exits: set[str]) -> None:
         """Which outcomes can each step have? A step that waits for an impossible one never runs."""
         dead = {problem.where for problem in self.problems if problem.code == "P221"}
         possible: dict[str, frozenset[Outcome]] = {}
         for name in ordered:
             step = self.steps[name]
-            starved = [up for up, wanted in edges[name].items() if up in possible and not possible[up] & wanted]
+            starved = [up for up, wanted in edges[name].items() if up in possible and wanted and not possible[up] & wanted]
             if starved and step.trigger is None:
                 up = starved[0]
-                wanted = ", ".join(sorted(edges[name][up])) or "nothing"
+                wanted = ", ".join(sorted(edges[name][up]))
                 self.report(
                     "P222", f"the step {name!r} can never run: it waits for {up!r} to be {wanted}, and {up!r} can only be {', '.join(sorted(possible[up]))}",
-                    "correct the outcomes, or remove the step", f"steps.{name}", step.source,
+                    "correct the outcomes, or remove the step", _where(name, exits), step.source,
                 )  # fmt: skip
                 possible[name] = frozenset({Outcome.OMITTED})
                 continue
-            outcomes = {Outcome.SKIPPED} if f"{self.prefix}steps.{name}.when" in dead else {Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED, Outcome.CANCELLED}
+            outcomes = {Outcome.SKIPPED} if f"{self.prefix}{_where(name, exits)}.when" in dead else {Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED, Outcome.CANCELLED}
             if step.when is not None or step.each is not None or step.loop is not None:
                 outcomes.add(Outcome.SKIPPED)
             if step.trigger is not None or any(possible.get(up, frozenset()) - wanted for up, wanted in edges[name].items()):
                 outcomes.add(Outcome.OMITTED)
             possible[name] = frozenset(outcomes)
+
+
+def _where(name: str, exits: set[str]) -> str:
+    return f"on_exit.{name}" if name in exits else f"steps.{name}"
 
 
 def _own_output_types(step: Step, definitions: Mapping[str, Workflow]) -> dict[str, Type]:

@@ -63,8 +63,10 @@ def digest(workflow: Workflow) -> str:
     return digest_of(to_data(workflow))
 
 
-def canonical(data: Any) -> str:
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False)
+canonical: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False
+).encode
+"""Plain data -> the one text that stands for it. An encoder is made once: plans key a hundred thousand steps with it."""
 
 
 def digest_of(data: Any) -> str:
@@ -96,7 +98,7 @@ def _encode_fields_of(cls: type) -> Callable[[Any], dict[str, Any]]:
         data = {}
         for name, default in plan:
             value = getattr(thing, name)
-            if value is default or (value == default and type(value) is type(default)):
+            if value is default or (value == default and (type(value) is type(default) or name in _SECONDS)):
                 continue
             data[name] = _encode_field(name, value)
         return data
@@ -116,7 +118,7 @@ def _encode_field(name: str, value: Any) -> Any:
     if name in ("when", "trigger", "condition", "success_condition", "failure_condition") and isinstance(value, Expr):
         return value.text
     if name == "outcomes":
-        return sorted(value)
+        return sorted(outcome.value for outcome in value)
     if isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__") and not isinstance(value[0], Expr | Template):
         return [encode(item) for item in value]
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, Expr | Template | Type):
@@ -127,7 +129,7 @@ def _encode_field(name: str, value: Any) -> Any:
 def _encode_edge(edge: Edge) -> Any:
     if edge.outcomes == model.NORMAL:
         return edge.step
-    return {"step": edge.step, "outcomes": sorted(edge.outcomes)}
+    return {"step": edge.step, "outcomes": sorted(outcome.value for outcome in edge.outcomes)}
 
 
 @cache
@@ -172,6 +174,7 @@ def encode_value(value: Any) -> Any:
 def from_text(text: str, file: str = "<text>") -> Workflow:
     """Penstock YAML or JSON -> Workflow. Raises DocumentError with every Problem found."""
     marks: Marks
+    text = text.removeprefix("\ufeff")
     if text.lstrip()[:1] in ("{", "["):
         data, marks = read_json(text, file)
     else:
@@ -189,7 +192,10 @@ def from_data(data: Any, file: str = "<data>", marks: Marks | None = None) -> Wo
     if version != VERSION or found != KIND:
         reader.problem("P104", "$.apiVersion", *_foreign(version, found))
         raise DocumentError(reader.problems)
-    workflow = reader.dataclass(Workflow, {key: value for key, value in data.items() if key not in ("apiVersion", "kind")}, "$")
+    try:
+        workflow = reader.dataclass(Workflow, {key: value for key, value in data.items() if key not in ("apiVersion", "kind")}, "$")
+    except RecursionError:
+        reader.problem("P101", "$", "nested too deep", "flatten the document")
     if reader.problems:
         raise DocumentError(reader.problems)
     return cast(Workflow, workflow)
@@ -224,37 +230,38 @@ class _Reader:
         while path not in self.marks and "." in path:
             path = path.rpartition(".")[0]
         line, column = self.marks.get(path, (0, 0))
-        return Source(self.file, line, column) if line else Source(self.file, 1) if self.file[0] != "<" else None
+        return Source(self.file, line, column) if line else Source(self.file, 1) if self.file[:1] not in ("", "<") else None
 
     def problem(self, code: str, path: str, message: str, fix: str) -> None:
         if len(self.problems) < self.LIMIT:
             self.problems.append(Problem(code, message, fix, where=path.removeprefix("$").removeprefix("."), source=self.source(path)))
 
     def dataclass(self, cls: type, data: Any, path: str) -> Any:
-        """None if `data` is not a mapping; otherwise the object, with defaults where a field was wrong."""
+        """The object, with defaults where a field was wrong; _LOST if there is nothing to make it from."""
         if not isinstance(data, dict):
             self.problem("P105", path, f"expected a mapping, found {_kind(data)}", f"write {_example(cls)}")
-            return None
+            return _LOST
         known = _fields(cls)
         given: dict[str, Any] = {}
         for key, value in data.items():
             if key in known:
-                given[key] = self.field(cls, key, known[key], value, f"{path}.{key}")
+                found = self.field(cls, key, known[key], value, f"{path}.{key}")
+                given[key] = _default(cls, key) if found is _LOST else found
             elif cls is Step and key in ACTIONS:
                 given.setdefault("action", self.dataclass(ACTIONS[key], value, f"{path}.{key}"))
             else:
                 names = [*known, *ACTIONS] if cls is Step else [*known]
                 self.problem(
-                    "P103", f"{path}.{key}", f"{str(key)[:80]!r} is not a field of {_noun(cls)}",
-                    f"remove it.{nearest(str(key), names)} Known: {', '.join(names)}",
+                    "P103", _under(path, key), f"{str(key)[:80]!r} is not a field of {_noun(cls)}",
+                    f"remove it.{nearest(str(key)[:80], names)} Known: {', '.join(names)}",
                 )  # fmt: skip
         if cls is Step:
             self.one_action(data, path)
         for name in _required(cls):
             if name not in given and not (cls is Step and name == "action"):
                 self.problem("P106", path, f"{_noun(cls)} has no {name!r}", f"add `{name}:`")
-        if any(name not in given or given[name] is None for name in _required(cls)):
-            return None
+        if any(given.get(name, _LOST) is _LOST for name in _required(cls)):
+            return _LOST
         if cls in (Step, Workflow) and self.marks:
             given["source"] = self.source(path)
         return cls(**given)
@@ -272,7 +279,7 @@ class _Reader:
             return self.typed(hint, value, path)
         except _Wrong as wrong:
             self.problem(wrong.code, wrong.path, wrong.message, wrong.fix)
-            return _default(cls, name)
+            return _LOST
 
     def resources(self, value: Any, path: str) -> dict[str, int]:
         if not isinstance(value, dict):
@@ -285,7 +292,7 @@ class _Reader:
                     raise ValueError(f"{_kind(amount)} is not a quantity")
                 found[str(name)] = quantity.parse(amount)
             except ValueError as error:
-                self.problem("P108", f"{path}.{name}", str(error), "write a Kubernetes quantity: 2, 500m, 4Gi")
+                self.problem("P108", _under(path, name), str(error), "write a Kubernetes quantity: 2, 500m, 4Gi")
         return found
 
     def typed(self, hint: Any, value: Any, path: str) -> Any:
@@ -307,11 +314,11 @@ class _Reader:
             if get_args(hint)[0] is Any:
                 return self.value(value, path)
             items = (self.item(get_args(hint)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
-            return origin(item for item in items if item is not None)
+            return origin(item for item in items if item is not _LOST)
         if origin is not None and issubclass(origin, Mapping):
             if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
                 raise _Wrong(path, f"expected a mapping with text as keys, found {_kind(value)}", "write {name: value}")
-            return {key: self.typed(get_args(hint)[1], item, f"{path}.{key}") for key, item in value.items()}
+            return {key: self.typed(get_args(hint)[1], item, _under(path, key)) for key, item in value.items()}
         if isinstance(hint, type) and issubclass(hint, Enum):
             return self.enum(hint, value, path)
         if hasattr(hint, "__dataclass_fields__"):
@@ -323,7 +330,7 @@ class _Reader:
             return self.typed(hint, value, path)
         except _Wrong as wrong:
             self.problem(wrong.code, wrong.path, wrong.message, wrong.fix)
-            return None
+            return _LOST
 
     def union(self, options: tuple[Any, ...], value: Any, path: str) -> Any:
         if value is None and NoneType in options:
@@ -340,11 +347,13 @@ class _Reader:
     def enum(self, hint: type[Enum], value: Any, path: str) -> Any:
         known = [member.value for member in hint]
         if value not in known:
-            raise _Wrong(path, f"{str(value)[:80]!r} is not one of {', '.join(known)}", f"use one of those.{nearest(str(value), known)}", "P109")
+            raise _Wrong(path, f"{str(value)[:80]!r} is not one of {', '.join(known)}", f"use one of those.{nearest(str(value)[:80], known)}", "P109")
         return hint(value)
 
     def scalar(self, hint: type, value: Any, path: str) -> Any:
-        if hint is float and type(value) in (int, float) and math.isfinite(value):
+        if hint is float and type(value) in (int, float):
+            if not abs(value) < 1e300:
+                raise _Wrong(path, "expected a number that a machine can count to", "write a smaller number")
             return float(value) if not float(value).is_integer() else int(value)
         if type(value) is not hint:
             wanted = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[hint]
@@ -358,10 +367,8 @@ class _Reader:
         if not isinstance(value, str):
             raise _Wrong(path, f"expected an expression, found {_kind(value)}", "write it as text: params.rows > 1000")
         try:
-            inner = parse_template(value)
-            if isinstance(inner, Expr):
-                return inner
-            return Expr.of(value)
+            inner = parse_template(value) if value.lstrip().startswith("${{") else None
+            return inner if isinstance(inner, Expr) else Expr.of(value)
         except ExpressionError as error:
             raise _Wrong(path, f"in {value[:200]!r}, at character {error.position + 1}: {error}", "see `penstock explain P110`", "P110") from None
 
@@ -384,10 +391,19 @@ class _Reader:
         if isinstance(value, dict):
             if not all(isinstance(key, str) for key in value):
                 raise _Wrong(path, "a key of this mapping is not text", "put the key in quotes")
-            return {key: self.value(item, f"{path}.{key}") for key, item in value.items()}
+            return {key: self.value(item, _under(path, key)) for key, item in value.items()}
         if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
             return value
         raise _Wrong(path, f"{value!r} is not a value that JSON has", "write it as text, in quotes")
+
+
+_LOST: Any = object()
+"""Stands for what could not be read; a Problem says why. Null is not that: it is a value."""
+
+
+def _under(path: str, key: object) -> str:
+    """The path of a key. Keys as long as books do not make paths as long as libraries."""
+    return f"{path}.{key}" if len(path) + len(str(key)) < 1000 else path
 
 
 class _Wrong(Exception):
@@ -416,7 +432,7 @@ def _default(cls: type, name: str) -> Any:
             return f.default
         if f.name == name and f.default_factory is not NO_DEFAULT:
             return f.default_factory()
-    return None
+    return _LOST
 
 
 def _noun(cls: type) -> str:

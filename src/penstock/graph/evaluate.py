@@ -37,6 +37,7 @@ LARGEST = 10_000_000
 """Elements, or sixteens of characters, of a value written out. `[x, x]` inside itself sixty times costs sixty nodes to make
 and would never end being written."""
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+_LISTS = (list, tuple, range)
 _INTEGER = re.compile(r"[+-]?\d{1,100}\Z", re.A)
 _NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)\Z", re.A | re.I)
 
@@ -64,11 +65,11 @@ ABSENT = Absent()
 Scope = Mapping[str, Any]
 
 
-def evaluate(expr: Expr | Node, scope: Scope) -> Any:
+def evaluate(expr: Expr | Node, scope: Scope, budget: int = BUDGET) -> Any:
     """The value as plain data: None, bool, int, float, str, list, dict, or a range. Raises EvaluationError."""
     node = expr.node if isinstance(expr, Expr) else expr
     try:
-        value = _Evaluation(scope).value(node)
+        value = _Evaluation(scope, budget).value(node)
         if path_of(node) is None:
             _weigh(value)
         elif isinstance(value, Mapping) and _has_gaps(value):
@@ -259,13 +260,13 @@ class _Evaluation:
         return self.arithmetic(op, left, right)
 
     def equal(self, left: Any, right: Any) -> bool:
-        self.spend(1)
+        self.spend(2)
         if left is ABSENT or right is ABSENT:
             raise NotKnown(("a part of the value",))
         if isinstance(left, str) and isinstance(right, str):
             self.spend(min(len(left), len(right)) // 16)
             return left == right
-        if isinstance(left, list | tuple | range) and isinstance(right, list | tuple | range):
+        if isinstance(left, _LISTS) and isinstance(right, _LISTS):
             return len(left) == len(right) and all(map(self.equal, left, right))
         if isinstance(left, Mapping) and isinstance(right, Mapping):
             self.spend(len(left))
@@ -435,6 +436,7 @@ def _double(run: _Evaluation, value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(run.bounded(value))
     if isinstance(value, str) and len(value) <= 1000 and _NUMBER.match(value):
+        run.spend(len(value) // 16)
         return float(value)
     raise EvaluationError(f"{_brief(value)} is not a number")
 

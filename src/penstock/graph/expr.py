@@ -176,6 +176,8 @@ _SIMPLE = re.compile(r"(?:steps\.(?!\d)\w+\.outputs|params|item|inputs|outputs)\
 @lru_cache(maxsize=1 << 16)
 def parse(text: str) -> Node:
     """Raises ExpressionError. Bounded in length and depth, so that no document can exhaust the stack."""
+    if _SIMPLE.match(text):
+        return _extend(Name(text.partition(".")[0]), tuple(text.split(".")[1:]))
     if len(text) > MAX_TEXT:
         raise ExpressionError(f"an expression of {len(text)} characters is too long (at most {MAX_TEXT})", 0)
     try:
@@ -282,7 +284,7 @@ class _Parser:
         self.nest()
         node = self.binary()
         if self.take("?"):
-            yes = self.choice()
+            yes = self.binary()  # CEL's grammar: a choice in the middle stands in brackets
             self.need(":")
             node = Choice(node, yes, self.choice())
         self.depth -= 1
@@ -450,7 +452,7 @@ def show(node: Node, level: int = 0) -> str:
             own = _LEVEL[op] + 1
             return _bracket(f"{show(left, own)} {op} {show(right, own + 1)}", level > own)
         case Choice(test, yes, no):
-            return _bracket(f"{show(test, 1)} ? {show(yes)} : {show(no)}", level > 0)
+            return _bracket(f"{show(test, 1)} ? {show(yes, 1)} : {show(no)}", level > 0)
 
 
 def _bracket(text: str, needed: bool) -> str:
@@ -513,11 +515,17 @@ def path_of(node: Node) -> tuple[str, ...] | None:
                 return None
 
 
+def simple_path(text: str) -> tuple[str, ...] | None:
+    """The path of a plain reference such as `steps.a.outputs.x`, without parsing; None for any other expression."""
+    return tuple(text.split(".")) if _SIMPLE.match(text) else None
+
+
 @lru_cache(maxsize=1 << 16)
 def references(text: str) -> tuple[tuple[str, ...], ...]:
     """Every outermost path that an expression reads, in order, without the variables that its macros bind."""
-    if _SIMPLE.match(text):
-        return (tuple(text.split(".")),)
+    simple = simple_path(text)
+    if simple is not None:
+        return (simple,)
     return tuple(dict.fromkeys(_paths(parse(text), frozenset())))
 
 
@@ -544,22 +552,19 @@ def replace(node: Node, swap: dict[tuple[str, ...], Node]) -> Node:
     """The same tree with paths exchanged; the longest prefix of a path that is in `swap` wins.
 
     A macro whose variable would catch a name of what comes in gets another variable."""
-    coming = frozenset(path[0] for new in swap.values() for path in _paths(new, frozenset()))
-    return _replace(node, swap, frozenset(), coming)
+    return _replace(node, swap, frozenset())
 
 
-def _replace(node: Node, swap: dict[tuple[str, ...], Node], bound: frozenset[str], coming: frozenset[str]) -> Node:
+def _replace(node: Node, swap: dict[tuple[str, ...], Node], bound: frozenset[str]) -> Node:
     path = path_of(node)
     if path is not None:
         if path[0] in bound:
             return node
-        for length in range(len(path), 0, -1):
-            if path[:length] in swap:
-                return _extend(swap[path[:length]], path[length:])
-        return node
+        length = _swapped(path, swap)
+        return _extend(swap[path[:length]], path[length:]) if length else node
 
     def again(part: Node) -> Node:
-        return _replace(part, swap, bound, coming)
+        return _replace(part, swap, bound)
 
     match node:
         case Member(of, name):
@@ -579,15 +584,26 @@ def _replace(node: Node, swap: dict[tuple[str, ...], Node], bound: frozenset[str
         case MapOf(pairs):
             return MapOf(tuple((again(key), again(value)) for key, value in pairs))
         case Macro(name, of, var, body):
+            coming = {
+                root
+                for path in _paths(body, bound | {var})
+                if (length := _swapped(path, swap))
+                for root, *_ in _paths(swap[path[:length]], frozenset())
+            }
             if var in coming:
                 old, var = var, _fresh(var, body, coming)
-                body = _replace(body, {(old,): Name(var)}, frozenset(), frozenset({var}))
-            return Macro(name, again(of), var, _replace(body, swap, bound | {var}, coming))
+                body = _replace(body, {(old,): Name(var)}, frozenset())
+            return Macro(name, again(of), var, _replace(body, swap, bound | {var}))
         case _:
             return node
 
 
-def _fresh(var: str, body: Node, coming: frozenset[str]) -> str:
+def _swapped(path: tuple[str, ...], swap: dict[tuple[str, ...], Node]) -> int:
+    """The length of the longest prefix that is exchanged; 0 if none is."""
+    return next((length for length in range(len(path), 0, -1) if path[:length] in swap), 0)
+
+
+def _fresh(var: str, body: Node, coming: set[str]) -> str:
     """Like `var`, and named nowhere in `body` nor in `coming`."""
     taken = set(coming)
     rest = [body]

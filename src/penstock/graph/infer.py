@@ -57,6 +57,8 @@ def _infer(node: Node, lookup: Lookup, bound: dict[str, Type]) -> Type:
         return result
     match node:
         case Const(value):
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise TypeMismatch(f"{show(node)[:80]} does not fit 64 bits")
             return types.of_value(value)
         case Name(id):
             return bound[id]
@@ -80,7 +82,8 @@ def _infer(node: Node, lookup: Lookup, bound: dict[str, Type]) -> Type:
             return Type("dict", (types.join(*(of(value) for _, value in pairs)),))
         case Macro(name, inner, var, body):
             source = of(inner)
-            if source.name not in ("any", "list", "tuple", "dict", "optional"):
+            source = source.args[0] if source.name == "optional" else source
+            if source.name not in ("any", "list", "tuple", "dict"):
                 raise TypeMismatch(f"{name} needs a list, and {show(inner)} is {source}")
             item = STR if source.name == "dict" else source.item
             result = _infer(body, lookup, {**bound, var: item})

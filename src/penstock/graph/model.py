@@ -292,7 +292,7 @@ class Step:
     trigger: Expr | None = None
     """Over `steps.X.outcome`, once every needed step has ended. False: the step is omitted."""
     when: Expr | None = None
-    """False: the step, or this task of it, is skipped."""
+    """False: the step, or this task of it, is skipped. Decided before the items of `each` are looked at, if it can be."""
     each: ForEach | None = None
     loop: While | None = None
     retry: Retry | None = None
@@ -399,6 +399,8 @@ def step_values(step: Step) -> Iterator[tuple[str, Value]]:
 
 def upstream_in(value: Value) -> Iterator[str]:
     """The names of the steps that a value reads."""
+    if type(value) is str:
+        return
     for expr in expressions(value):
         for path in references(expr.text):
             if path[0] == "steps" and len(path) > 1:

@@ -1,4 +1,4 @@
-"""A step with its expressions changed and everything else kept. Called by author.scope and plan.merge.
+"""A step with its expressions changed and everything else kept. Called by author.enclose and plan.merge.
 Also the way from a value to the expression that gives it."""
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from penstock.graph.expr import Binary, Const, ListOf, Node, Unary, references, 
 from penstock.graph.types import Type
 
 MOST_CASES = 64
+CONSTANT_BUDGET = 10_000
+"""Work that may go into finding that a part of a condition is constant."""
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
@@ -34,7 +36,7 @@ def _constant(node: Node) -> Any:
     """Its value if that depends on nothing; None otherwise."""
     roots = {path[0]: ABSENT for path in references(show(node))}
     try:
-        return evaluate(node, roots)
+        return evaluate(node, roots, CONSTANT_BUDGET)
     except EvaluationError:
         return None
 
@@ -70,6 +72,8 @@ class _Known:
     low_open: bool = False
     high: float | int | None = None
     high_open: bool = False
+    ordered: bool = False
+    """It is an int, or a comparison of it holds. Otherwise it may be NaN, of which `<` and `>=` are both false."""
     only: list[Any] | None = None
     not_in: list[Any] = field(default_factory=list)
 
@@ -87,11 +91,14 @@ def _contradicts(case: list[Atom], type_of: TypeOf, choices_of: ChoicesOf) -> bo
             if text not in known:
                 choices = choices_of(term)
                 known[text] = _Known(only=list(choices) or None)
-            _learn(known[text], op, constant, type_of(term).name == "int")
+            whole = type_of(term).name == "int"
+            known[text].ordered |= whole or wanted
+            _learn(known[text], op, constant, whole)
     return any(_empty(facts) for facts in known.values())
 
 
 def _comparisons(atom: Node, wanted: bool) -> Iterator[tuple[Node, str, Any]]:
+    yield atom, "==", wanted
     match atom:
         case Binary("in", term, ListOf(items)) if all(isinstance(item, Const) for item in items):
             yield term, "in" if wanted else "not in", [item.value for item in items if isinstance(item, Const)]
@@ -99,8 +106,6 @@ def _comparisons(atom: Node, wanted: bool) -> Iterator[tuple[Node, str, Any]]:
             yield left, op if wanted else _NEGATED[op], value
         case Binary(op, Const(value), right) if op in _FLIPPED:
             yield right, _FLIPPED[op] if wanted else _NEGATED[_FLIPPED[op]], value
-        case _:
-            yield atom, "==", wanted
 
 
 def _learn(facts: _Known, op: str, value: Any, whole: bool) -> None:
@@ -126,7 +131,7 @@ def _same(left: Any, right: Any) -> bool:
 def _empty(facts: _Known) -> bool:
     if facts.only is not None:
         return not any(_inside(facts, value) for value in facts.only)
-    if facts.low is None or facts.high is None:
+    if facts.low is None or facts.high is None or not facts.ordered:
         return False
     return facts.low > facts.high or (facts.low == facts.high and (facts.low_open or facts.high_open))
 

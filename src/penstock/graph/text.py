@@ -6,6 +6,7 @@ Hostile input is the normal case: alias bombs, deep nesting, duplicate keys and 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from penstock.errors import DocumentError, Problem, Source
@@ -20,6 +21,8 @@ MARKED = 200_000
 """Above so many nodes only the outer ones keep their line: positions are for documents that people read."""
 
 Marks = dict[str, tuple[int, int]]
+_LONE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+"""Where half of a surrogate pair may be."""
 
 
 def refuse(code: str, message: str, fix: str, file: str, line: int = 1, column: int = 0, excerpt: str = "") -> DocumentError:
@@ -37,14 +40,35 @@ def check_size(size: int, file: str) -> None:
 def read_json(text: str, file: str) -> tuple[Any, Marks]:
     check_size(len(text), file)
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant), {}
+        data = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        if _LONE.search(text):
+            json.dumps(data, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        line = text.splitlines()[error.lineno - 1] if error.lineno <= text.count("\n") + 1 else ""
+        line = text.split("\n")[error.lineno - 1]
         raise refuse("P102", f"not JSON: {error.msg}", "mend the line", file, error.lineno, error.colno, line[:200]) from None
-    except _Refused as error:
+    except UnicodeEncodeError:
+        raise refuse("P102", "half a character: a lone surrogate", "write the whole character", file) from None
+    except ValueError as error:  # among them Python's own, on integers of thousands of digits
         raise refuse("P102", str(error), "mend the document", file) from None
     except RecursionError:
         raise refuse("P101", f"nested deeper than {MAX_DEPTH}", "flatten the document", file) from None
+    if _deeper(data, MAX_DEPTH):
+        raise refuse("P101", f"nested deeper than {MAX_DEPTH}", "flatten the document", file)
+    return data, {}
+
+
+def _deeper(data: Any, limit: int) -> bool:
+    level = [data]
+    while level and limit >= 0:
+        level = [
+            part
+            for whole in level
+            if type(whole) in (dict, list)
+            for part in (whole.values() if type(whole) is dict else whole)
+            if type(part) in (dict, list)
+        ]
+        limit -= 1
+    return bool(level)
 
 
 class _Refused(ValueError):
@@ -100,7 +124,7 @@ def read_all_yaml(text: str, file: str) -> list[tuple[Any, Marks]]:
         raise refuse("P102", f"not YAML: {error}", "mend the document", file) from None
     except RecursionError:
         raise refuse("P101", f"nested deeper than {MAX_DEPTH}", "flatten the document", file) from None
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, LookupError) as error:  # of PyYAML, on `!!int ""` and `!!bool perhaps`
         raise refuse("P102", f"not YAML: {error}", "mend the document", file) from None
 
 
@@ -126,6 +150,8 @@ class _Builder:
         if isinstance(node, yaml.ScalarNode):
             self.aliased += copied
             return self.scalar(node)
+        if node.tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
+            raise self.tagged(node)
         copied = copied or id(node) in self.seen
         self.seen.add(id(node))
         self.aliased += copied
@@ -160,20 +186,27 @@ class _Builder:
                         raise refuse("P102", "'<<' merges mappings only", "write the fields out", self.file, line, column)
                     merged |= given
                 continue
-            key = self.scalar(key_node)
+            # `on`, `yes` and `no` are words before they are anything else: a retry has a field `on`.
+            key = key_node.value if key_node.tag == "tag:yaml.org,2002:bool" else self.scalar(key_node)
             if key in data:
                 raise refuse("P102", f"the key {str(key)[:80]!r} stands twice in one mapping", "remove one", self.file, line, column)
-            if len(self.marks) < MARKED:
-                self.marks[f"{path}.{key}"] = (line, column)
-            data[key] = self.build(value_node, f"{path}.{key}", depth + 1, copied)
+            # Keys as long as books do not make paths as long as libraries.
+            place = f"{path}.{key}" if len(path) + len(key_node.value) < 1000 else path
+            if len(self.marks) < MARKED and place is not path and not (copied and place in self.marks):
+                self.marks[place] = (line, column)
+            data[key] = self.build(value_node, place, depth + 1, copied)
         return merged | data
 
     def scalar(self, node: Any) -> Any:
         tag = node.tag.removeprefix("tag:yaml.org,2002:")
-        if tag in ("str", "timestamp", "binary", "value"):
+        if tag in ("str", "timestamp", "binary", "value", "merge"):
             return node.value
         if tag in ("null", "bool", "int", "float"):
             if tag == "int" and len(node.value) > 400:
                 raise refuse("P102", "a number of this length", "write it as text, in quotes", self.file, node.start_mark.line + 1)
             return self.loader.construct_object(node)
-        raise refuse("P102", f"the tag !{tag[:80]} has no meaning here", "remove the tag", self.file, node.start_mark.line + 1)
+        raise self.tagged(node)
+
+    def tagged(self, node: Any) -> DocumentError:
+        tag = node.tag.removeprefix("tag:yaml.org,2002:")[:80]
+        return refuse("P102", f"the tag !{tag} has no meaning here", "remove the tag", self.file, node.start_mark.line + 1)

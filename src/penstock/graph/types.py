@@ -62,23 +62,23 @@ def parse(text: str) -> Type:
     while position < len(text.rstrip()):
         match = _TOKEN.match(text, position)
         if match is None or len(tokens) > 64:
-            raise ValueError(f"{text!r} is not a type")
+            raise ValueError(f"{text[:80]!r} is not a type")
         tokens.append(match[1])
         position = match.end()
     result, rest = _read(tokens, text)
     if rest:
-        raise ValueError(f"{text!r} is not a type: {rest[0]!r} is left over")
+        raise ValueError(f"{text[:80]!r} is not a type: {rest[0]!r} is left over")
     return result
 
 
 def _read(tokens: list[str], text: str) -> tuple[Type, list[str]]:
     if not tokens:
-        raise ValueError(f"{text!r} is not a type")
+        raise ValueError(f"{text[:80]!r} is not a type")
     name, rest = _ALIASES.get(tokens[0], tokens[0]), tokens[1:]
     if name not in SCALARS and name not in GENERIC:
         from penstock.errors import nearest
 
-        raise ValueError(f"{tokens[0]!r} is not a type.{nearest(tokens[0], [*SCALARS, *GENERIC, *_ALIASES])}")
+        raise ValueError(f"{tokens[0][:80]!r} is not a type.{nearest(tokens[0][:80], [*SCALARS, *GENERIC, *_ALIASES])}")
     args: list[Type] = []
     if rest[:1] == ["["]:
         separator = "["
@@ -86,20 +86,20 @@ def _read(tokens: list[str], text: str) -> tuple[Type, list[str]]:
             arg, rest = _read(rest[1:], text)
             args.append(arg)
             if not rest:
-                raise ValueError(f"{text!r} is not a type: a ']' is missing")
+                raise ValueError(f"{text[:80]!r} is not a type: a ']' is missing")
             separator = rest[0]
         if separator != "]":
-            raise ValueError(f"{text!r} is not a type: {separator!r} is out of place")
+            raise ValueError(f"{text[:80]!r} is not a type: {separator!r} is out of place")
         rest = rest[1:]
     if name in SCALARS and args:
-        raise ValueError(f"{name} takes no arguments in {text!r}")
+        raise ValueError(f"{name} takes no arguments in {text[:80]!r}")
     wanted = GENERIC.get(name, 0)
     if wanted == 1 and not args:
         args = [ANY]
     if wanted == 1 and len(args) == 2 and name == "dict" and args[0] == STR:
         args = args[1:]
     if wanted == 1 and len(args) != 1:
-        raise ValueError(f"{name} takes one argument in {text!r}")
+        raise ValueError(f"{name} takes one argument in {text[:80]!r}")
     if name == "optional":
         return optional(args[0]), rest
     return Type(name, tuple(args)), rest
@@ -124,18 +124,36 @@ def fits(given: Type, wanted: Type) -> bool:
     return given.name == "dict" == wanted.name and fits(given.item, wanted.item)
 
 
+def _within(given: Type, wanted: Type) -> bool:
+    """Is every value of type `given` one of type `wanted`? Unlike `fits`, which gives `any` and null the benefit of the doubt."""
+    if given == wanted or wanted.name in ("any", "object"):
+        return True
+    if wanted.name == "optional":
+        return given.name == "null" or _within(given.args[0] if given.name == "optional" else given, wanted.args[0])
+    if given.name in ("any", "object", "optional"):
+        return False
+    if given.name == "tuple" == wanted.name and given.args and wanted.args:
+        return len(given.args) == len(wanted.args) and all(map(_within, given.args, wanted.args))
+    if given.name in ("list", "tuple") and wanted.name in ("list", "tuple"):
+        return not wanted.args or (wanted.name == "list" and _within(given.item, wanted.item))
+    if given.name == "dict" == wanted.name:
+        return _within(given.item, wanted.item)
+    return given.name in SCALARS and wanted.name in SCALARS and fits(given, wanted)
+
+
 def join(*types: Type) -> Type:
-    """The narrowest type that all of these fit."""
+    """The narrowest type that holds every value of all of these."""
     if not types:
         return ANY
     result = types[0]
     for other in types[1:]:
-        if fits(other, result) and result.name != "any":
+        if _within(other, result):
             continue
-        if fits(result, other) and other.name != "any":
+        if _within(result, other):
             result = other
-        elif "null" in (result.name, other.name):
-            result = optional(result if other.name == "null" else other)
+        elif {"null", "optional"} & {result.name, other.name}:
+            bare = [type_.args[0] if type_.name == "optional" else type_ for type_ in (result, other) if type_.name != "null"]
+            result = optional(join(*bare))
         else:
             return ANY
     return result
@@ -172,7 +190,8 @@ def accepts(wanted: Type, value: object) -> bool:
         if not isinstance(value, list | tuple | range):
             return False
         if isinstance(value, range):
-            return wanted.item.name in ("int", "float", "any")
+            many = len(value) != len(wanted.args) if wanted.name == "tuple" and wanted.args else False
+            return not many and all(fits(INT, arg) for arg in wanted.args if value)
         if wanted.name == "tuple" and wanted.args:
             return len(value) == len(wanted.args) and all(map(accepts, wanted.args, value))
         return wanted.item.name == "any" or all(accepts(wanted.item, item) for item in value)

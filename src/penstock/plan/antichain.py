@@ -16,36 +16,64 @@ if out(v) can still be reached and in(v) cannot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+PATIENCE = 6
+"""Rounds of Dinic's method after which the graph must be long and thin, and carrying ends down it pays."""
 
 
-def heaviest_antichain(weights: Sequence[int], edges: Sequence[tuple[int, int]]) -> tuple[int, list[int]]:
-    """(weight, nodes). Nodes are numbered in topological order: every edge (u, v) has u < v."""
-    if not any(weights):
-        return 0, []
-    flow = _Flow(weights, edges)
-    flow.greedy()
-    for choice in (0, -1):
-        flow.carry(choice)
-    while flow.levels():
-        flow.push()
-    nodes = [v for v in range(len(weights)) if flow.out_level[v] >= 0 > flow.in_level[v] and weights[v] > 0]
-    return sum(flow.begins), nodes
+class Order:
+    """The edges, prepared once; `heaviest` may then be asked for several weightings, one for each resource.
+
+    Nodes are numbered in topological order: every edge (u, v) has u < v."""
+
+    def __init__(self, size: int, edges: Iterable[tuple[int, int]]) -> None:
+        self.size = size
+        self.tail: list[int] = []
+        self.head: list[int] = []
+        self.down: list[list[int]] = [[] for _ in range(size)]
+        self.up: list[list[int]] = [[] for _ in range(size)]
+        for edge, (u, v) in enumerate(edges):
+            self.tail.append(u)
+            self.head.append(v)
+            self.down[u].append(edge)
+            self.up[v].append(edge)
+        chances = [len(edges_down) for edges_down in self.down]
+        for edges_up in self.up:
+            if len(edges_up) > 1:
+                # Greedy joins take first from those that have the fewest other chances.
+                edges_up.sort(key=lambda edge: chances[self.tail[edge]])
+
+    def heaviest(self, weights: Sequence[int]) -> tuple[int, list[int]]:
+        """(weight, nodes) of the heaviest antichain."""
+        if not any(weights):
+            return 0, []
+        flow = _Flow(self, weights)
+        flow.greedy()
+        rounds = 0
+        while flow.levels():
+            rounds += 1
+            if rounds == PATIENCE:
+                for choice in (0, -1):
+                    flow.carry(choice)
+                continue
+            flow.push()
+        nodes = [v for v in range(self.size) if flow.out_level[v] >= 0 > flow.in_level[v] and weights[v] > 0]
+        return sum(flow.begins), nodes
+
+
+def heaviest_antichain(weights: Sequence[int], edges: Iterable[tuple[int, int]]) -> tuple[int, list[int]]:
+    """For one weighting only."""
+    return Order(len(weights), edges).heaviest(weights)
 
 
 class _Flow:
     """`ends[u]`: path ends at u not yet joined (source side); `begins[v]`: beginnings not yet joined (sink side)."""
 
-    def __init__(self, weights: Sequence[int], edges: Sequence[tuple[int, int]]) -> None:
-        self.size = len(weights)
-        self.tail = [u for u, _ in edges]
-        self.head = [v for _, v in edges]
-        self.down: list[list[int]] = [[] for _ in range(self.size)]
-        self.up: list[list[int]] = [[] for _ in range(self.size)]
-        for edge, (u, v) in enumerate(edges):
-            self.down[u].append(edge)
-            self.up[v].append(edge)
-        self.used = [0] * len(edges)
+    def __init__(self, order: Order, weights: Sequence[int]) -> None:
+        self.size = order.size
+        self.tail, self.head, self.down, self.up = order.tail, order.head, order.down, order.up
+        self.used = [0] * len(order.tail)
         self.through = [0] * self.size
         self.ends = list(weights)
         self.begins = list(weights)
@@ -54,18 +82,18 @@ class _Flow:
         self.last = 0
 
     def greedy(self) -> None:
-        """Join along single edges, taking first from those that have the fewest other chances."""
-        ends, begins, tail, used, down = self.ends, self.begins, self.tail, self.used, self.down
+        """Join along single edges."""
+        ends, begins, tail, used, up = self.ends, self.begins, self.tail, self.used, self.up
         for v in range(self.size):
             wanted = begins[v]
             if not wanted:
                 continue
-            for edge in sorted(self.up[v], key=lambda e: len(down[tail[e]])):
-                u = tail[edge]
-                taken = min(ends[u], wanted)
-                if taken:
+            for edge in up[v]:
+                end = ends[tail[edge]]
+                if end:
+                    taken = end if end < wanted else wanted
                     used[edge] += taken
-                    ends[u] -= taken
+                    ends[tail[edge]] = end - taken
                     wanted -= taken
                     if not wanted:
                         break
@@ -149,77 +177,65 @@ class _Flow:
         return False
 
     def push(self) -> None:
-        """Send all that the current levels allow: depth first, without recursion, each arc looked at once."""
-        self.next_out = [0] * self.size
-        self.next_in = [0] * self.size
-        for start in range(self.size):
-            if self.out_level[start] == 0:
-                while self.ends[start]:
-                    path = self.find(start)
-                    if path is None:
-                        break
-                    self.send(start, path)
+        """Send all that the current levels allow: depth first, without recursion, each arc looked at once.
 
-    def find(self, start: int) -> list[tuple[int, int, int]] | None:
-        """A way from out(start) to an open beginning: (kind, edge or node, node come from), innermost last.
-
-        Kinds: 0 along an edge, 1 back out of a node passed through, 2 through a node, 3 back along an edge in use."""
+        A way is kept as (kind, edge or node, node come from), innermost last. Kinds: 0 along an edge, 1 back out of a node
+        passed through, 2 through a node, 3 back along an edge in use."""
         tail, head, down, up, used, through = self.tail, self.head, self.down, self.up, self.used, self.through
-        in_level, out_level, next_out, next_in, begins, last = (
-            self.in_level,
-            self.out_level,
-            self.next_out,
-            self.next_in,
-            self.begins,
-            self.last,
-        )
-        path: list[tuple[int, int, int]] = []
-        node, outside = start, True
-        while True:
-            if outside:
-                edges, k, level = down[node], next_out[node], out_level[node] + 1
-                while k < len(edges) and in_level[head[edges[k]]] != level:
-                    k += 1
-                next_out[node] = k
-                if k < len(edges):
-                    path.append((0, edges[k], node))
-                    node, outside = head[edges[k]], False
-                elif k == len(edges) and through[node] and in_level[node] == level:
-                    path.append((1, node, node))
-                    outside = False
-                else:
-                    out_level[node] = -2
-                    if not path:
-                        return None
-                    _, _, node = path.pop()
-                    outside = False
-                    next_in[node] += 1
+        in_level, out_level, ends, begins, last = self.in_level, self.out_level, self.ends, self.begins, self.last
+        next_out = [0] * self.size
+        next_in = [0] * self.size
+        for start in range(self.size):
+            if out_level[start] != 0:
                 continue
-            if in_level[node] == last:
-                if begins[node]:
-                    path.append((4, node, node))
-                    return path
-            else:
-                edges, k, level = up[node], next_in[node], in_level[node] + 1
-                if k == 0 and out_level[node] == level:
-                    path.append((2, node, node))
-                    outside = True
+            path: list[tuple[int, int, int]] = []
+            node, outside = start, True
+            while ends[start]:
+                if outside:
+                    edges, k, level = down[node], next_out[node], out_level[node] + 1
+                    while k < len(edges) and in_level[head[edges[k]]] != level:
+                        k += 1
+                    next_out[node] = k
+                    if k < len(edges):
+                        path.append((0, edges[k], node))
+                        node, outside = head[edges[k]], False
+                    elif k == len(edges) and through[node] and in_level[node] == level:
+                        path.append((1, node, node))
+                        outside = False
+                    else:
+                        out_level[node] = -2
+                        if not path:
+                            break
+                        _, _, node = path.pop()
+                        outside = False
+                        next_in[node] += 1
                     continue
-                k = max(k, 1)
-                while k <= len(edges) and not (used[edges[k - 1]] and out_level[tail[edges[k - 1]]] == level):
-                    k += 1
-                next_in[node] = k
-                if k <= len(edges):
-                    path.append((3, edges[k - 1], node))
-                    node, outside = tail[edges[k - 1]], True
-                    continue
-            in_level[node] = -2
-            _, _, node = path.pop()
-            outside = True
-            next_out[node] += 1
+                if in_level[node] == last:
+                    if begins[node]:
+                        self.send(start, node, path)
+                        path = []
+                        node, outside = start, True
+                        continue
+                else:
+                    edges, k, level = up[node], next_in[node], in_level[node] + 1
+                    if k == 0 and out_level[node] == level:
+                        path.append((2, node, node))
+                        outside = True
+                        continue
+                    k = max(k, 1)
+                    while k <= len(edges) and not (used[edges[k - 1]] and out_level[tail[edges[k - 1]]] == level):
+                        k += 1
+                    next_in[node] = k
+                    if k <= len(edges):
+                        path.append((3, edges[k - 1], node))
+                        node, outside = tail[edges[k - 1]], True
+                        continue
+                in_level[node] = -2
+                _, _, node = path.pop()
+                outside = True
+                next_out[node] += 1
 
-    def send(self, start: int, path: list[tuple[int, int, int]]) -> None:
-        _, goal, _ = path.pop()
+    def send(self, start: int, goal: int, path: list[tuple[int, int, int]]) -> None:
         amount = min(self.ends[start], self.begins[goal])
         for kind, where, _ in path:
             if kind == 3:

@@ -24,6 +24,7 @@ from penstock.graph.model import (
     Function,
     Http,
     Nested,
+    Output,
     Resource,
     Script,
     Step,
@@ -100,10 +101,7 @@ class _Keying:
         if paths:
             data["input paths"] = paths
         if not isinstance(step.action, Nested):
-            data["outputs"] = [
-                encode(output) if output.value is MISSING else {**encode(output), "value": scope.identity(output.value)}
-                for output in step.outputs
-            ]
+            data["outputs"] = [self.output(output, scope) for output in step.outputs]
         if step.each is not None:
             data["each"] = [{name: scope.identity(items) for name, items in axis.items()} for axis in step.each.axes]
         if step.loop is not None:
@@ -113,6 +111,13 @@ class _Keying:
         if step.cache.version:
             data["version"] = step.cache.version
         return data
+
+    def output(self, output: Output, scope: _Scope) -> Any:
+        given = [
+            [] if value is MISSING else [encode_value(value)] if value is output.default else [scope.identity(value)]
+            for value in (output.default, output.value)
+        ]
+        return [output.name, str(output.type), output.path, *given]
 
     def action(self, step: Step, scope: _Scope, path: str) -> Identity:
         match step.action:
@@ -172,6 +177,8 @@ class _Scope:
 
     def identity(self, value: Value) -> Any:
         """The value itself if it is known now; otherwise the expression, with keys for names."""
+        if value is None or (type(value) is str and "${{" not in value):
+            return value
         if isinstance(value, Expr):
             match = _OUTPUT.match(value.text)
             if match is not None and match[1] in self.keys:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.graph import quantity
-from penstock.plan.antichain import heaviest_antichain
 from penstock.plan.expand import Level, Planned
 
 Counts = Callable[[Planned], bool]
@@ -52,6 +51,7 @@ class Peak:
 class _Sum:
     amount: int
     steps: list[tuple[str, int]]
+    """Of a nested workflow; a plain step stands for itself."""
     total: int
     open: list[str]
 
@@ -75,51 +75,48 @@ def resources(level: Level) -> list[str]:
 
 def _peak(level: Level, resource: str, done: frozenset[str], counts: Counts) -> _Sum:
     """The peak of one workflow. Exit handlers are exempt, and weigh nothing."""
-    position = {planned.step.name: i for i, planned in enumerate(level.steps)}
     weights = []
-    inner: dict[int, _Sum] = {}
+    nested: dict[int, _Sum] = {}
     total = 0
     unknown: list[str] = []
     for i, planned in enumerate(level.steps):
         weight = 0
-        if not planned.exempt and planned.runs != "no" and planned.path not in done:
-            part = _weight(planned, resource, done, counts)
+        if planned.inner is not None or resource in planned.step.resources:
+            part = None if _over(planned, done) else _weight(planned, resource, done, counts)
             if part is not None:
-                inner[i] = part
                 weight = part.amount
                 total += part.total
                 unknown += part.open
+                if planned.inner is not None:
+                    nested[i] = part
         weights.append(weight)
-    if len(inner) == 1:
-        chosen = list(inner)
-        amount = weights[chosen[0]]
-    else:
-        edges = [(position[up], i) for i, planned in enumerate(level.steps) for up in level.before[planned.step.name]]
-        amount, chosen = heaviest_antichain(weights, edges)
-    return _Sum(amount, [step for i in chosen if i in inner for step in inner[i].steps], total, unknown)
+    amount, chosen = level.graph.heaviest(weights)
+    steps: list[tuple[str, int]] = []
+    for i in chosen:
+        steps += nested[i].steps if i in nested else [(level.steps[i].path, weights[i])]
+    return _Sum(amount, steps, total, unknown)
+
+
+def _over(planned: Planned, done: frozenset[str]) -> bool:
+    return planned.exempt or planned.runs == "no" or planned.path in done
 
 
 def _weight(planned: Planned, resource: str, done: frozenset[str], counts: Counts) -> _Sum | None:
     """What one step can hold at one moment: all of its tasks that run side by side."""
-    width = planned.width
-    count = 1 if width.count is None else width.count
-    unknown = [planned.path] if width.count is None else []
+    width = planned.width.count
+    side_by_side = 1 if width is None else width
+    tasks = 1 if planned.tasks.count is None else planned.tasks.count
+    unknown = [planned.path] if width is None else []
     if planned.inner is not None:
         part = _peak(planned.inner, resource, done, counts)
         if not part.total:
             return None
-        tasks = 1 if planned.tasks.count is None else planned.tasks.count
-        return _Sum(
-            part.amount * count,
-            [(path, amount * count) for path, amount in part.steps],
-            part.total * tasks,
-            unknown + part.open,
-        )
-    amount = planned.step.resources.get(resource, 0) * planned.step.replicas
-    if not amount or not count or not counts(planned):
+        steps = [(path, amount * side_by_side) for path, amount in part.steps]
+        return _Sum(part.amount * side_by_side, steps, part.total * tasks, unknown + part.open)
+    amount = planned.step.resources[resource] * planned.step.replicas
+    if not amount or not side_by_side or not counts(planned):
         return None
-    tasks = 1 if planned.tasks.count is None else planned.tasks.count
-    return _Sum(amount * count, [(planned.path, amount * count)], amount * tasks, unknown)
+    return _Sum(amount * side_by_side, [], amount * tasks, unknown)
 
 
 def vector(found: Mapping[str, Peak]) -> dict[str, int]:

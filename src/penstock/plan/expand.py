@@ -6,13 +6,18 @@ Called by plan.make. A fan-out stays one node with a count, however large; what 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
+from penstock.errors import PlanError, Problem
 from penstock.graph.evaluate import ABSENT, EvaluationError, evaluate, resolve
 from penstock.graph.expr import Expr, references
 from penstock.graph.model import MISSING, Nested, Step, Value, Workflow, expressions
+from penstock.plan.antichain import Order
 
+MOST_STEPS = 200_000
+"""Of nested workflows, written out. Thirty levels that each call the next one twice would be a thousand million."""
 ENUMERATE = 10_000
 """Up to so many items are looked at one by one, for conditions and nested loops over them; above, counts are bounds."""
 
@@ -78,13 +83,20 @@ class Planned:
         return Size(min(limit, self.tasks.count), self.tasks.exact)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Level:
     """The steps of one workflow in topological order, and what each waits for."""
 
     steps: tuple[Planned, ...]
     before: Mapping[str, tuple[str, ...]]
     """By the step's own name, the names of those it waits for, both in this level."""
+
+    @cached_property
+    def graph(self) -> Order:
+        """The same by number, for computing on."""
+        position = {planned.step.name: i for i, planned in enumerate(self.steps)}
+        edges = ((position[up], i) for i, planned in enumerate(self.steps) for up in self.before[planned.step.name])
+        return Order(len(self.steps), edges)
 
     def walk(self) -> Iterator[tuple[Planned, Size]]:
         """Every step, nested ones after the step that calls them, with how many times its workflow is called."""
@@ -117,12 +129,22 @@ def expand(
 class _Expansion:
     definitions: Mapping[str, Workflow]
     orders: Mapping[str, tuple[list[str], Mapping[str, tuple[str, ...]]]]
-    nested: dict[Any, Level] = field(default_factory=dict)
+    room: int = MOST_STEPS
 
     def level(
         self, workflow: Workflow, key: str, params: Mapping[str, Any], prefix: str, stack: frozenset[str]
     ) -> Level:
         order, before = self.orders[key]
+        self.room -= len(order) if prefix else 0
+        if self.room < 0:
+            raise PlanError(
+                Problem(
+                    "P405",
+                    f"its nested workflows come to more than {MOST_STEPS:,} steps",
+                    "call a nested workflow from one step with a for-each instead of from many steps",
+                    where=prefix.rstrip("/"),
+                )
+            )
         scope = {"params": params, "steps": ABSENT, "item": ABSENT, "inputs": ABSENT, "workflow": ABSENT}
         by_name = {step.name: step for step in (*workflow.steps, *workflow.on_exit)}
         exits = {step.name for step in workflow.on_exit}
@@ -161,31 +183,26 @@ def _known(value: Value, scope: Mapping[str, Any]) -> Any:
 
 def count_tasks(step: Step, scope: Mapping[str, Any]) -> tuple[Size, Literal["yes", "no", "maybe"]]:
     """The number of tasks of a step, and whether any of them runs."""
-    per_item = (
-        step.each is not None
-        and step.when is not None
-        and any(path[0] == "item" for path in references(step.when.text))
-    )
-    if step.when is not None and not per_item:
-        holds = _holds(step.when, scope)
-        if holds is False:
-            return Size(0), "no"
-    else:
-        holds = True
+    holds = True if step.when is None else decide(step.when, scope)
+    if holds is False:
+        return Size(0), "no"
     maybe: Literal["yes", "maybe"] = "yes" if holds else "maybe"
     if step.each is None:
         return ONE, maybe
     size = count_items(step.each.axes, scope)
     if size.count == 0 and size.exact:
         return size, "no"
-    if per_item and step.when is not None and size.count is not None:
+    if step.when is not None and size.count is not None and any(path[0] == "item" for path in references(step.when.text)):
         return _count_where(step, scope, size)
     return size, maybe
 
 
-def _holds(when: Expr, scope: Mapping[str, Any]) -> bool | None:
+def decide(when: Expr, scope: Mapping[str, Any]) -> bool | None:
+    """A condition before the items of a for-each are looked at; None if it depends on them, or on what is not known yet.
+
+    A step whose condition is false whatever the item has no items: what they come from may have been skipped as well."""
     try:
-        return evaluate(when, scope) is True
+        return evaluate(when, {**scope, "item": ABSENT}) is True
     except EvaluationError:
         return None
 

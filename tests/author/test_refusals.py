@@ -1,0 +1,94 @@
+"""Python without a meaning is refused at its place, and the refusal says what to write instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import AuthorError
+from tests.support.source import module
+
+REFUSED = [
+    # body, what the caret points at, code, part of the fix
+    ("try:\n    inc(x)\nexcept ValueError:\n    pass", "try", "P311", "retry="),
+    ("with open('f') as f:\n    inc(x)", "with", "P311", "inside a @task"),
+    ("def helper(): pass", "def", "P311", "top of the file"),
+    ("y = lambda: 1", "lambda", "P311", "@task"),
+    ("import os", "import", "P311", "top of the file"),
+    ("for v in xs:\n    break", "break", "P311", "condition of the while"),
+    ("while x < 3:\n    x = inc(x)\n    continue", "continue", "P311", "under an if"),
+    ("y = {v for v in xs}", "{v", "P311", "list comprehension"),
+    ("y = {v: 1 for v in xs}", "{v", "P311", "@task"),
+    ("y = (v for v in xs)", "(v", "P311", "[ … ]"),
+    ("if (y := inc(x)) > 1:\n    inc(y)", "y :=", "P311", "line of its own"),
+    ("print(x)", "print", "P313", "@task"),
+    ("y = helper(x)", "helper", "P313", "decorate it with @task"),
+    ("y = nowhere(x)", "nowhere", "P312", "spelling"),
+    ("y = inc(z)\nz = 1", "z)", "P312", "assign 'z' first"),
+    ("if x > 1:\n    y = 1\ninc(y)", "y)", "P312", "before the if"),
+    ("y = inc()", "inc()", "P309", "inc(x: int)"),
+    ("y = inc(1, 2)", "inc(1", "P309", "inc(x: int)"),
+    ("y = add(a=1, c=2)", "add(", "P309", "add(a: int, b: int)"),
+    ("y = inc(*xs)", "*xs", "P311", "by name"),
+    ("y = xs[1:]", "1:]", "P311", "slice inside a @task"),
+    ("y = x // 2", "x //", "P311", "@task"),
+    ("y = x % 2", "x %", "P311", "@task"),
+    ("y = s.upper()", "s.upper", "P311", "inside a @task"),
+    ("y = x.real", "x.real", "P311", "@task"),
+    ("y = sum(xs)", "sum(", "P311", "inside a @task"),
+    ("x[0] = 1", "x[0]", "P311", "inside a @task"),
+    ("a, *b = xs", "*b", "P311", "name each part"),
+    ("for v in xs:\n    x = add(x, v)\ninc(x)", "for", "P317", "while loop"),
+    ("while x < 3:\n    inc(x)", "x <", "P317", "change a value"),
+    ("for v in xs:\n    return inc(v)", "return", "P311", "after the loop"),
+    ("y = [inc(v) for v in xs if even(v)]", "even(", "P311", "call it first"),
+    ("y = inc(inc)", "inc)", "P307", "inside a @task"),
+    ("y = inc.options(cpux=1)(x)", "inc.options", "P305", 'Did you mean "cpu"'),
+    ("y = inc.options(cpu=x)(1)", "x)", "P311", "constants"),
+    ("for v in range(20_000):\n    x = add(x, v)", "for", "P316", "while loop"),
+    ("a, b = inc(x)", "a, b", "P312", "tuple"),
+    ("a, b, c = pair(x)", "a, b", "P312", "equally many"),
+    ("y = flow(x, xs, s)", "flow(", "P314", "while loop"),
+    ("y = [1, 2][5]", "[1, 2]", "P312", "mend"),
+    ("y = x + s", "x + s", "P311", "annotate"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "at", "code", "fix"), REFUSED, ids=[body.splitlines()[0] for body, *_ in REFUSED])
+def test_it_is_refused_at_its_place_with_a_way_out(body: str, at: str, code: str, fix: str) -> None:
+    indented = "\n".join("    " + line for line in body.splitlines())
+    flow = module(f"def helper(x): return x\n\n@workflow\ndef flow(x: int, xs: list[int], s: str):\n{indented}\n").flow
+    with pytest.raises(AuthorError) as refused:
+        flow.graph
+    problem = refused.value.problems[0]
+    assert problem.code == code
+    assert fix in problem.fix, problem.fix
+    assert problem.source is not None
+    assert problem.excerpt[problem.source.column - 1 :].startswith(at), (problem.excerpt, problem.source)
+
+
+def test_a_workflow_without_source_says_so() -> None:
+    namespace: dict[str, object] = {}
+    exec("from penstock import workflow\n@workflow\ndef flow(): pass\n", namespace)
+    with pytest.raises(AuthorError, match="P315"):
+        namespace["flow"].graph
+
+
+def test_a_default_that_no_document_can_hold_is_refused() -> None:
+    flow = module("@workflow\ndef flow(x: int = object()): inc(1)\n").flow
+    with pytest.raises(AuthorError, match="P307"):
+        flow.graph
+
+
+def test_star_parameters_are_refused() -> None:
+    for source in ("@workflow\ndef flow(*xs): inc(1)\n", "@workflow\ndef flow(**xs): inc(1)\n"):
+        with pytest.raises(AuthorError, match="P311"):
+            module(source).flow.graph
+    for source in (
+        "@task\ndef f(*xs): pass\n",
+        "@task\ndef f(**xs): pass\n",
+        "@task\nasync def f(): pass\n",
+        "@task(cpu='x')\ndef f(): pass\n",
+        "@task(cpu=-1)\ndef f(): pass\n",
+    ):
+        with pytest.raises(AuthorError):
+            module(source)

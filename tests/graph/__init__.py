@@ -1,0 +1,1 @@
+"""Tests of penstock.graph: the nouns, expressions, documents and what a good workflow satisfies."""
