@@ -50,6 +50,7 @@ def fails(text: str, **scope: Any) -> str:
 # The other implementation (common-expression-language, which is the Rust crate `cel`) leaves the specification in places.
 # The generator below stays away from them, and tests further down pin what the specification says there:
 #   size("é") counts bytes               -> strings are ASCII
+#   !!1 is 1                             -> '!' stands alone
 #   -true is false, -(-2**63) wraps      -> '-' stands before numbers other than the smallest only
 #   all() and exists() stop at an error  -> their bodies cannot fail
 #   2**53 + 1 == 2.0**53                 -> only small integers meet doubles
@@ -110,7 +111,7 @@ class Maker:
         if self.draw(st.booleans()):
             # Not '==', '<' and their kin: these mix int and double, see above.
             return Binary(self.pick(["+", "-", "*", "/", "%", "&&", "||", "in"]), left, right)
-        return self.pick([Member(left, "a"), Unary("!", left), Choice(left, right, right), Index(left, right)])
+        return self.pick([Member(left, "a"), Choice(left, right, right), Index(left, right)])
 
     def a_int(self, depth: int) -> Node:
         match self.draw(st.integers(0, 9)):
@@ -154,7 +155,8 @@ class Maker:
     def a_bool(self, depth: int) -> Node:
         match self.draw(st.integers(0, 11)):
             case 0:
-                return Unary("!", self.of("bool", depth))
+                inner = self.of("bool", depth)
+                return inner if isinstance(inner, Unary) else Unary("!", inner)
             case 1:
                 kind = self.pick(["int", "str", "bool", "double"])
                 return Binary(self.pick(["<", "<=", ">", ">="]), self.of(kind, depth), self.of(kind, depth))

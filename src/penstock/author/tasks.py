@@ -41,6 +41,13 @@ class Task(Generic[P, R]):
             raise wrong(
                 "P305", f"{function.__name__}() is asynchronous or a generator", "return a value from an ordinary def"
             )
+        for name in given:
+            if name not in _TASK_OPTIONS:
+                raise wrong(
+                    "P305",
+                    f"there is no option {name!r}",
+                    f"remove it.{nearest(name, _TASK_OPTIONS)} Known: {', '.join(_TASK_OPTIONS)}",
+                )
         self.function: Callable[P, R] = function
         self.given = dict(given)
         self.name = given.get("name") or function.__name__.strip("_") or function.__name__
@@ -50,13 +57,6 @@ class Task(Generic[P, R]):
                 f"{self.name!r} is not a usable name",
                 "use letters, digits, '-' and '_', beginning and ending with a letter or digit",
             )
-        for name in given:
-            if name not in _TASK_OPTIONS:
-                raise wrong(
-                    "P305",
-                    f"there is no option {name!r}",
-                    f"remove it.{nearest(name, _TASK_OPTIONS)} Known: {', '.join(_TASK_OPTIONS)}",
-                )
         step_fields({key: value for key, value in given.items() if key in KNOWN})
         self.signature = inspect.signature(function)
         for parameter in self.signature.parameters.values():

@@ -20,7 +20,7 @@ MAX_TEXT = 65_536
 MAX_DIGITS = 3500
 """Python refuses to write much longer ones. What does not fit 64 bits parses, and has no value: see evaluate."""
 MAX_DEPTH = 100
-"""Of brackets, signs and choices inside one another: what the parser recurses over."""
+"""Of brackets and choices inside one another: what the parser recurses over."""
 MAX_HEIGHT = 200
 """Of the tree: what everything that walks it recurses over, operators in a row included. Both fit Python's own limit."""
 
@@ -306,16 +306,20 @@ class _Parser:
             operands.append(self.unary())
 
     def unary(self) -> Node:
-        if self.kind == "op" and self.token in "!-":
-            op = self.token
-            self.nest()
+        signs = []
+        start = self.start
+        while self.kind == "op" and self.token in "!-":
+            signs.append(self.token)
             self.advance()
-            operand = self.unary()
-            self.depth -= 1
-            if op == "-" and isinstance(operand, Const) and type(operand.value) in (int, float):
-                return Const(-operand.value)  # type: ignore[operator]
-            return Unary(op, operand)
-        return self.postfix(self.primary())
+        node = self.postfix(self.primary())
+        while signs and signs[-1] == "-" and isinstance(node, Const) and type(node.value) in (int, float):
+            node = Const(-node.value)  # type: ignore[operator]
+            signs.pop()
+        if len(set(signs)) > 1:
+            raise ExpressionError("'!' and '-' in a row need brackets between them", start)
+        for op in signs:
+            node = Unary(op, node)
+        return node
 
     def postfix(self, node: Node) -> Node:
         while self.kind == "op" and self.token in (".", "["):
@@ -447,7 +451,8 @@ def show(node: Node, level: int = 0) -> str:
         case MapOf(pairs):
             return "{" + ", ".join(f"{show(key)}: {show(value)}" for key, value in pairs) + "}"
         case Unary(op, of):
-            return _bracket(op + show(of, 6), level > 6)
+            mixed = isinstance(of, Unary) and of.op != op  # `!-x` is not CEL
+            return _bracket(op + show(of, 7 if mixed else 6), level > 6)
         case Binary(op, left, right):
             own = _LEVEL[op] + 1
             return _bracket(f"{show(left, own)} {op} {show(right, own + 1)}", level > own)

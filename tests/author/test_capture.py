@@ -1,0 +1,69 @@
+"""The digest of a function's code: changes when what it runs changes, and only then."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from penstock.author.capture import code_digest, strip_comments
+from tests.support.source import module
+
+BASE = "LIMIT = 3\n\ndef helper(x):\n    return x + LIMIT\n\ndef f(x):\n    return helper(x)\n"
+
+
+def of(source: str, name: str = "f") -> str:
+    found = getattr(module(source), name)
+    return code_digest(getattr(found, "function", found))
+
+
+def test_comments_blank_lines_and_decorators_do_not_count() -> None:
+    base = of(BASE)
+    assert of(BASE.replace("    return helper(x)", "    # a remark\n\n    return helper(x)  # another")) == base
+    assert of(BASE.replace("def f(x)", "@task(cpu=4)\ndef f(x)")) == base
+    assert of(BASE + "\ndef unrelated(): pass\n") == base
+
+
+def test_what_the_function_runs_counts() -> None:
+    base = of(BASE)
+    assert of(BASE.replace("return helper(x)", "return helper(x) + 1")) != base
+    assert of(BASE.replace("return x + LIMIT", "return x - LIMIT")) != base
+    assert of(BASE.replace("LIMIT = 3", "LIMIT = 4")) != base
+    assert of(BASE.replace("    return helper(x)", "    return 'a # b' + helper(x)")) != of(BASE.replace("    return helper(x)", "    return 'a # c' + helper(x)"))
+
+
+def test_helpers_of_helpers_tasks_classes_and_closures_count() -> None:
+    deep = "class Box:\n    def get(self):\n        return inner()\n\ndef inner():\n    return 1\n\n@task\ndef f(x):\n    return [Box().get() for _ in range(x)]\n"
+    assert of(deep) != of(deep.replace("return 1", "return 2"))
+    closed = "def make(n):\n    def f(x):\n        return x + n\n    return f\nf = make({})\n"
+    assert of(closed.format(1)) != of(closed.format(2))
+    calls = "@task\ndef g(x):\n    return {}\n\n@task\ndef f(x):\n    return g(x)\n"
+    assert of(calls.format(1)) != of(calls.format(2))
+
+
+def test_functions_that_call_one_another_end() -> None:
+    assert of("def f(x):\n    return g(x)\n\ndef g(x):\n    return f(x - 1)\n").startswith("sha256:")
+
+
+def test_it_is_the_same_in_every_process_and_under_every_module_name(tmp_path: Path) -> None:
+    (tmp_path / "helpers.py").write_text("def help(x):\n    return x * 2\n")
+    (tmp_path / "flow.py").write_text(
+        "import helpers\nimport json\nTABLE = {'b': [1, 2], 'a': None}\ndef f(x):\n    return helpers.help(x), TABLE, json.dumps(x)\n"
+        "from penstock.author.capture import code_digest\nif __name__ == '__main__':\n    print(code_digest(f))\n"
+    )  # fmt: skip
+
+    def run(*args: str, seed: str) -> str:
+        return subprocess.run(
+            [sys.executable, *args], cwd=tmp_path, env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin"}, check=True, capture_output=True, text=True
+        ).stdout  # fmt: skip
+
+    as_main = run("flow.py", seed="1")
+    imported = run("-c", "import flow; print(flow.code_digest(flow.f))", seed="2")
+    assert as_main == imported
+    (tmp_path / "helpers.py").write_text("def help(x):\n    return x * 3\n")
+    assert run("flow.py", seed="1") != as_main
+
+
+def test_comments_are_cut_out_of_code_and_left_in_text() -> None:
+    text = 'x = """\n# not a comment\n\n"""  # a comment\n\n# gone\ny = "#"\n'
+    assert strip_comments(text) == 'x = """\n# not a comment\n\n"""\ny = "#"\n'
