@@ -422,11 +422,8 @@ def _int(run: _Evaluation, value: Any) -> int:
         raise EvaluationError("a bool is not turned into an int")
     if isinstance(value, int):
         return value
-    try:
-        if isinstance(value, float):
-            return int(run.bounded(int(value)))
-    except (ValueError, OverflowError):
-        pass
+    if isinstance(value, float) and _INT_MIN < value < _INT_MAX:  # no double is _INT_MAX; other CELs refuse _INT_MIN too
+        return int(value)
     if isinstance(value, str) and _INTEGER.match(value):
         return int(run.bounded(int(value)))
     raise EvaluationError(f"{_brief(value)} is not an int")

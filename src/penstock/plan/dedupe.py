@@ -10,14 +10,13 @@ effect (suspend, http, resource), gets a key of its own that nothing else can ha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.graph.codec import digest_of, encode, encode_value
 from penstock.graph.evaluate import ABSENT, EvaluationError, resolve, to_text
-from penstock.graph.expr import Expr, Node, Template, reference, references, replace
+from penstock.graph.expr import Expr, Node, Template, path_of, reference, references, replace, simple_path
 from penstock.graph.model import (
     MISSING,
     Container,
@@ -35,7 +34,6 @@ from penstock.graph.model import (
 )
 from penstock.graph.rewrite import as_node
 
-_OUTPUT = re.compile(r"steps\.(\w+)\.outputs\.(\w+)\Z", re.A)
 Identity = dict[str, Any]
 
 
@@ -180,9 +178,9 @@ class _Scope:
         if value is None or (type(value) is str and "${{" not in value):
             return value
         if isinstance(value, Expr):
-            match = _OUTPUT.match(value.text)
-            if match is not None and match[1] in self.keys:
-                return {"of": self.keys[match[1]], "output": match[2]}
+            path = simple_path(value.text) or path_of(value.node)
+            if path is not None and len(path) == 4 and path[1] in self.keys and (path[0], path[2]) == ("steps", "outputs"):
+                return {"of": self.keys[path[1]], "output": path[3]}
             found = self.stand_in(value)
             return {"expr": found.text} if isinstance(found, Expr) else encode_value(found)
         if isinstance(value, Template):

@@ -40,6 +40,7 @@ class Stage:
     priority: str | int | None
     exempt: bool = False
     skipped: bool = False
+    """It will not run: its condition, or that of the workflow around it, is false."""
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -118,4 +119,4 @@ def _stage(name: str, members: list[tuple[Planned, Size]], workflow: Workflow) -
     )
     queue = next((p.step.queue for p, _ in members if p.step.queue), workflow.queue)
     priority = next((p.step.priority for p, _ in members if p.step.priority is not None), workflow.priority)
-    return Stage(name, pods, calls, queue, priority, first.exempt, all(p.runs == "no" for p, _ in members))
+    return Stage(name, pods, calls, queue, priority, first.exempt, all(p.runs == "no" or often.count == 0 for p, often in members))
