@@ -59,6 +59,7 @@ def fails(text: str, **scope: Any) -> str:
 #   string(1e20) has twenty digits       -> of doubles, string() takes only those written without an exponent
 #   [1, 2][0.0] is refused               -> lists are indexed by integers
 #   a map has another order each time    -> macros go over maps of one key
+#   [1] + {} is [1]                      -> lists and maps are not added
 #   0.5 in {"a": 1} is an error          -> only integers and strings are looked for
 # And in two places it is Penstock that is narrower, on purpose: map keys are strings, and there is no bytes, uint or time.
 
@@ -110,15 +111,17 @@ class Maker:
         """Not "==", "<" and their kin, which mix int and double, nor "in", which refuses doubles as keys: see above."""
         kinds = ["int", "double", "str", "list", "strs", "map"]
         left, right = self.of(self.pick(kinds), depth), self.of(self.pick([*kinds, "bool"]), depth)
-        match self.draw(st.integers(0, 3)):
+        match self.draw(st.integers(0, 4)):
             case 0:
                 return Member(left, "a")
+            case 4:
+                return Binary("+", self.of(self.pick(["int", "double", "str", "bool"]), depth), right)
             case 1:
                 return Choice(left, right, right)
             case 2:
-                return Index(Name(self.pick(["l", "ls", "m", "s", "i", "n"])), right)
+                return Index(Name(self.pick(["l", "ls", "m", "s", "i", "n"])), self.of(self.pick(["str", "bool", "list"]), depth))
             case _:
-                return Binary(self.pick(["+", "-", "*", "/", "%"]), left, right)
+                return Binary(self.pick(["-", "*", "/", "%"]), left, right)
 
     def a_int(self, depth: int) -> Node:
         match self.draw(st.integers(0, 9)):

@@ -68,9 +68,14 @@ def run(args: list[str]) -> int:
     from penstock.cli import render
 
     try:
-        result = cli.main(args=args, prog_name="penstock", standalone_mode=False)
+        # Not cli.main(), which has ideas of its own about exit codes and closed pipes.
+        with cli.make_context("penstock", args) as context:
+            cli.invoke(context)
         sys.stdout.flush()
-        return result if isinstance(result, int) else 0
+        return 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
     except PenstockError as error:
         render.error(error)
         return error.exit_code
