@@ -17,7 +17,7 @@ check: .venv/.ready  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache --quiet
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/docs --check
 
 bench: .venv/.ready  ## measure against the bars, as a table

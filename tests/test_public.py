@@ -27,5 +27,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_importing_penstock_and_asking_for_help_load_nothing_heavy() -> None:
     for code in ("import penstock", "import penstock.cli.main"):
         listing = f"{code}\nimport sys\nprint(' '.join(sys.modules))"
-        loaded = subprocess.run([sys.executable, "-c", listing], check=True, capture_output=True, text=True).stdout.split()
-        assert not {"yaml", "asyncio", "penstock.author.compiler", "penstock.plan.make", "penstock.graph.check"} & set(loaded)
+        loaded = subprocess.run(
+            [sys.executable, "-c", listing], check=True, capture_output=True, text=True
+        ).stdout.split()
+        assert not {"yaml", "asyncio", "penstock.author.compiler", "penstock.plan.make", "penstock.graph.check"} & set(
+            loaded
+        )

@@ -1,6 +1,6 @@
 """Another workflow over the same data, in the object form. It shares `prepare` with flow.py, so merged they run it once.
 
-    penstock merge examples/finetune/flow.py examples/finetune/evaluate.py
+penstock merge examples/finetune/flow.py examples/finetune/evaluate.py
 """
 
 from flow import prepare as prepare_task

@@ -29,7 +29,9 @@ def test_what_the_function_runs_counts() -> None:
     assert of(BASE.replace("return helper(x)", "return helper(x) + 1")) != base
     assert of(BASE.replace("return x + LIMIT", "return x - LIMIT")) != base
     assert of(BASE.replace("LIMIT = 3", "LIMIT = 4")) != base
-    assert of(BASE.replace("    return helper(x)", "    return 'a # b' + helper(x)")) != of(BASE.replace("    return helper(x)", "    return 'a # c' + helper(x)"))
+    assert of(BASE.replace("    return helper(x)", "    return 'a # b' + helper(x)")) != of(
+        BASE.replace("    return helper(x)", "    return 'a # c' + helper(x)")
+    )
 
 
 def test_helpers_of_helpers_tasks_classes_and_closures_count() -> None:

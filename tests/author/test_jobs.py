@@ -66,7 +66,14 @@ def test_dependencies_come_from_outputs_wherever_they_are_used() -> None:
 
 
 def test_a_job_is_reused_with_other_resources() -> None:
-    train = ContainerJob("train", "trainer:1", inputs=[WorkflowParam("lr", float)], args=["--lr", "${{ inputs.lr }}"], gpu=8, memory="4Gi")
+    train = ContainerJob(
+        "train",
+        "trainer:1",
+        inputs=[WorkflowParam("lr", float)],
+        args=["--lr", "${{ inputs.lr }}"],
+        gpu=8,
+        memory="4Gi",
+    )
     small = train.options(name="small", gpu=1)
     first = Workflow("first", [train(lr=0.1)])
     second = Workflow("second", [train(lr=0.1), small(lr=0.2)])
@@ -92,7 +99,10 @@ def test_a_list_of_jobs_in_a_loop_is_one_nested_step_that_closes_over_its_surrou
     @for_loop(shard=a.outputs["shards"])
     def both(shard: str) -> list[ContainerJob]:
         one = ContainerJob("one", "i", args=[shard, source], outputs=[WorkflowParam("y", int)])
-        return [one, ContainerJob("two", "i", args=[one.outputs["y"], a.outputs["shards"]], outputs=[WorkflowParam("z", int)])]
+        return [
+            one,
+            ContainerJob("two", "i", args=[one.outputs["y"], a.outputs["shards"]], outputs=[WorkflowParam("z", int)]),
+        ]
 
     made = Workflow("w", [a, both], params=[source], outputs={"z": both.outputs["z"]})
     assert codes(made) == []
@@ -104,7 +114,12 @@ def test_a_list_of_jobs_in_a_loop_is_one_nested_step_that_closes_over_its_surrou
 def test_while_loops_carry_and_are_tested_where_their_condition_can_be() -> None:
     @while_loop(lambda r: r.outputs["loss"] > 0.1, carry={"w": "w"}, max_iterations=7)
     def after() -> ContainerJob:
-        return ContainerJob("after", "i", inputs=[WorkflowParam("w", str, "0")], outputs=[WorkflowParam("w", str), WorkflowParam("loss", float)])
+        return ContainerJob(
+            "after",
+            "i",
+            inputs=[WorkflowParam("w", str, "0")],
+            outputs=[WorkflowParam("w", str), WorkflowParam("loss", float)],
+        )
 
     @while_loop("inputs.n < 3", carry={"n": "n"})
     def before() -> ContainerJob:
@@ -194,7 +209,13 @@ def test_a_plain_call_of_a_workflow_with_a_container_says_why_it_cannot_run() ->
 
 
 def test_jobs_are_called_in_workflow_functions_with_their_inputs() -> None:
-    box = ContainerJob("box", "i", inputs=[WorkflowParam("n", int)], args=["${{ inputs.n }}"], outputs=[WorkflowParam("x", int), WorkflowParam("y", int)])
+    box = ContainerJob(
+        "box",
+        "i",
+        inputs=[WorkflowParam("n", int)],
+        args=["${{ inputs.n }}"],
+        outputs=[WorkflowParam("x", int), WorkflowParam("y", int)],
+    )
 
     @workflow
     def flow(n: int) -> object:

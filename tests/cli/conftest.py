@@ -18,7 +18,9 @@ class Result(NamedTuple):
 
 
 @pytest.fixture
-def penstock(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def penstock(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
     monkeypatch.chdir(tmp_path)
 
     def call(*args: str) -> Result:

@@ -16,7 +16,9 @@ from penstock.graph import text
 Run = Callable[..., object]
 
 HEAD = "apiVersion: penstock/v1\nkind: Workflow\nname: w\n"
-BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(9))
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 10)}]\n" for i in range(9)
+)
 
 FILES = {
     # name: (file, content, code, part of the message or fix)
@@ -58,7 +60,11 @@ def test_a_bad_file_is_one_clear_error(penstock: Run, tmp_path: Path, name: str)
     file, content, code, words = FILES[name]
     (tmp_path / file).write_bytes(content if isinstance(content, bytes) else content.encode())
     before = {path.name for path in tmp_path.iterdir()} | {"__pycache__"}
-    for args in (("plan", file), ("draw", file, "--to", "svg", "--out", "out.svg"), ("merge", file, file, "--out", "out.yaml")):
+    for args in (
+        ("plan", file),
+        ("draw", file, "--to", "svg", "--out", "out.svg"),
+        ("merge", file, file, "--out", "out.yaml"),
+    ):
         result = penstock(*args)
         assert result.code == 2, result
         assert result.out == ""
@@ -78,15 +84,19 @@ def test_a_document_of_a_hundred_megabytes_is_refused_before_it_is_read(penstock
 
 
 def test_the_line_and_the_place_in_it_are_shown(penstock: Run, tmp_path: Path) -> None:
-    (tmp_path / "f.py").write_text("from penstock import *\n\n@task\ndef t(x: int) -> int:\n    return x\n\n@workflow\ndef f(x: int):\n    y = t(x % 2)\n    return y\n")
+    (tmp_path / "f.py").write_text(
+        "from penstock import *\n\n@task\ndef t(x: int) -> int:\n    return x\n\n@workflow\ndef f(x: int):\n    y = t(x % 2)\n    return y\n"
+    )
     error = penstock("plan", "f.py").err.splitlines()
-    assert error[1] == "  at     f.py:9:11" or error[1].endswith("f.py:9:11")
+    assert error[1] == "  at     f.py:9:11"
     assert error[2] == "         y = t(x % 2)"
     assert error[3].index("^") == error[2].index("x % 2")
 
 
 def test_every_mistake_in_a_document_is_named_at_once_with_its_line(penstock: Run, tmp_path: Path) -> None:
-    (tmp_path / "f.yaml").write_text(HEAD + "quue: x\nsteps:\n- name: a\n  container: {image: i}\n  retries: 3\n  resources: {cpu: two}\n- name: b\n")
+    (tmp_path / "f.yaml").write_text(
+        HEAD + "quue: x\nsteps:\n- name: a\n  container: {image: i}\n  retries: 3\n  resources: {cpu: two}\n- name: b\n"
+    )
     result = penstock("plan", "f.yaml")
     for line, code in ((4, "P103"), (8, "P103"), (9, "P108"), (10, "P107")):
         assert f"f.yaml:{line}:" in result.err, result.err
@@ -137,14 +147,35 @@ def test_a_file_that_cannot_be_read_says_so(penstock: Run, tmp_path: Path) -> No
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda s: (HEAD + s).encode("utf-8", "replace"))), st.sampled_from([".yaml", ".json"]))
-def test_random_documents_never_end_in_a_traceback(tmp_path_factory: pytest.TempPathFactory, content: bytes, suffix: str) -> None:
+@given(
+    st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda s: (HEAD + s).encode("utf-8", "replace"))),
+    st.sampled_from([".yaml", ".json"]),
+)
+def test_random_documents_never_end_in_a_traceback(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, suffix: str
+) -> None:
     path = tmp_path_factory.mktemp("fuzz") / f"f{suffix}"
     path.write_bytes(content)
     assert run(["plan", str(path)]) in (0, 2)
 
 
-PIECES = ["@task", "@workflow", "def f(x: int):", "    return", "    x = 1", "    f(x)", "f = Workflow('a', [])", "import os", "1/0", "\t", "(", "'''", "    yield", "class A:", "f()"]
+PIECES = [
+    "@task",
+    "@workflow",
+    "def f(x: int):",
+    "    return",
+    "    x = 1",
+    "    f(x)",
+    "f = Workflow('a', [])",
+    "import os",
+    "1/0",
+    "\t",
+    "(",
+    "'''",
+    "    yield",
+    "class A:",
+    "f()",
+]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

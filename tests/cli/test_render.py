@@ -15,7 +15,9 @@ def in_terminal(*args: str, columns: int = 100, **env: str) -> str:
     """The output of a command that sees a terminal."""
     leader, follower = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", **env}
-    process = subprocess.Popen([sys.executable, "-m", "penstock", *args], stdout=follower, stderr=follower, env=environment)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *args], stdout=follower, stderr=follower, env=environment
+    )
     os.close(follower)
     output = b""
     while True:
@@ -48,7 +50,9 @@ def test_colour_goes_to_a_terminal_unless_it_is_not_wanted() -> None:
 
 
 def test_a_pipe_gets_tabs_and_everything() -> None:
-    out = subprocess.run([sys.executable, "-m", "penstock", "plan", str(FLOW)], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-m", "penstock", "plan", str(FLOW)], capture_output=True, text=True, check=True
+    ).stdout
     assert "STAGE\tSTEP\tTASKS" in out
     assert "\x1b[" not in out and "…" not in out
 

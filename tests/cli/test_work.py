@@ -12,7 +12,7 @@ from penstock.graph import codec
 
 Run = Callable[..., object]
 
-FLOW = '''
+FLOW = """
 from penstock import task, workflow
 
 @task(cpu=2, memory="4Gi")
@@ -34,7 +34,7 @@ def flow(source: str, rates: list[float] = [0.1, 0.2, 0.3]):
     if best(scores) > 0:
         train.options(name="final")(shards[1], 0.5)
     return [prepare(shard) for shard in shards]
-'''
+"""
 
 
 @pytest.fixture
@@ -49,7 +49,13 @@ def test_plan_shows_steps_stages_reservations_and_the_peak_against_the_sum(penst
     assert result.code == 0
     lines = [line.split("\t") for line in result.out.splitlines()]
     assert ["2", "train", "×3", "8 gpu ×4 replicas", "after prepare"] in lines
-    assert ["3", "prepare-2", "×?", "2 cpu, 4Gi memory", "after prepare; how many is known once prepare has run"] in lines
+    assert [
+        "3",
+        "prepare-2",
+        "×?",
+        "2 cpu, 4Gi memory",
+        "after prepare; how many is known once prepare has run",
+    ] in lines
     assert ["train", "96 gpu", "", "train"] in lines
     assert ["gpu", "96", "128", "train"] in lines
     assert any(line[0] == "prepare-2" and "at least" in line[1] for line in lines)
@@ -62,7 +68,9 @@ def test_plan_says_what_is_missing_and_plans_all_the_same(penstock: Run, flow: P
 
 
 def test_plan_as_json_has_it_all(penstock: Run, flow: Path) -> None:
-    data = json.loads(penstock("plan", str(flow), "-p", "source=x", "-p", "rates=[1]", "--unit", "workflow", "-o", "json").out)
+    data = json.loads(
+        penstock("plan", str(flow), "-p", "source=x", "-p", "rates=[1]", "--unit", "workflow", "-o", "json").out
+    )
     assert data["unit"] == "workflow"
     assert data["params"] == {"source": "x", "rates": [1]}
     assert data["demand"]["nvidia.com/gpu"]["peak"] == "32"
@@ -80,7 +88,9 @@ def test_documents_plan_like_the_python_they_come_from(penstock: Run, flow: Path
     assert penstock("plan", f"flow{suffix}", "-o", "json").out == penstock("plan", "flow.py", "-o", "json").out
 
 
-@pytest.mark.parametrize(("kind", "sign"), [("tree", "prepare"), ("mermaid", "flowchart"), ("dot", "digraph"), ("svg", "<svg")])
+@pytest.mark.parametrize(
+    ("kind", "sign"), [("tree", "prepare"), ("mermaid", "flowchart"), ("dot", "digraph"), ("svg", "<svg")]
+)
 def test_draw(penstock: Run, flow: Path, kind: str, sign: str) -> None:
     result = penstock("draw", str(flow), "--to", kind)
     assert result.code == 0
@@ -90,7 +100,9 @@ def test_draw(penstock: Run, flow: Path, kind: str, sign: str) -> None:
 
 
 def test_merge_says_what_is_saved_and_writes_the_graph(penstock: Run, flow: Path, tmp_path: Path) -> None:
-    (tmp_path / "other.py").write_text(FLOW.replace("def flow(", "def other(").replace("best(scores) > 0", "best(scores) > 1"))
+    (tmp_path / "other.py").write_text(
+        FLOW.replace("def flow(", "def other(").replace("best(scores) > 0", "best(scores) > 1")
+    )
     result = penstock("merge", "flow.py", "other.py", "-p", "source=x", "--out", "both.yaml")
     assert result.code == 0
     assert "flow-and-other = flow, other" in result.out
@@ -119,7 +131,9 @@ def test_what_the_file_prints_does_not_spoil_the_output(penstock: Run, flow: Pat
 
 def test_a_file_may_import_its_neighbours_and_be_called_like_a_standard_module(penstock: Run, tmp_path: Path) -> None:
     (tmp_path / "parts.py").write_text("from penstock import task\n@task\ndef one() -> int:\n    return 1\n")
-    (tmp_path / "json.py").write_text("from penstock import workflow\nfrom parts import one\n@workflow\ndef flow():\n    return one()\n")
+    (tmp_path / "json.py").write_text(
+        "from penstock import workflow\nfrom parts import one\n@workflow\ndef flow():\n    return one()\n"
+    )
     assert json.loads(penstock("plan", "json.py", "-o", "json").out)["workflow"] == "flow"
 
 

@@ -9,12 +9,12 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.formats.test_draw import DIAMOND, NESTED, dags, step, under_seed, when
 
 from penstock import task, workflow
 from penstock.formats.svg import svg
 from penstock.graph.expr import Expr
 from penstock.graph.model import Container, Edge, ForEach, Nested, Outcome, While, Workflow
+from tests.formats.test_draw import DIAMOND, NESTED, dags, step, under_seed, when
 
 NS = "{http://www.w3.org/2000/svg}"
 Rect = tuple[float, float, float, float]

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
 from penstock.graph import quantity
 from penstock.graph.expr import (
     FUNCTIONS,
@@ -89,7 +90,11 @@ identifiers = st.sampled_from(["a", "b", "x", "params", "steps", "item", "size",
 
 constants = st.builds(
     Const,
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | anything,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | anything,
 )
 _OPERATORS = ["||", "&&", "==", "!=", "<=", ">=", "<", ">", "in", "+", "-", "*", "/", "%"]
 
@@ -104,7 +109,9 @@ def _calls(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
 
     def method(name: str) -> st.SearchStrategy[Node]:
         number = METHODS[name]
-        return st.builds(lambda of, args: Call(name, tuple(args), of), inner, st.lists(inner, min_size=number, max_size=number))
+        return st.builds(
+            lambda of, args: Call(name, tuple(args), of), inner, st.lists(inner, min_size=number, max_size=number)
+        )
 
     return st.sampled_from(sorted(FUNCTIONS)).flatmap(function) | st.sampled_from(sorted(METHODS)).flatmap(method)
 
@@ -115,7 +122,9 @@ def reference_of(of: Node, field: str) -> Node:
 
 
 def _index(of: Node, index: Node) -> Node:
-    return reference_of(of, index.value) if isinstance(index, Const) and isinstance(index.value, str) else Index(of, index)
+    return (
+        reference_of(of, index.value) if isinstance(index, Const) and isinstance(index.value, str) else Index(of, index)
+    )
 
 
 def _unary(op: str, of: Node) -> Node:
@@ -149,7 +158,9 @@ paths = st.one_of(
     st.builds(lambda name, out: reference("steps", name, "outputs", out), names, names),
     st.builds(lambda name: reference("steps", name, "outcome"), names),
     st.builds(lambda root, name: reference(root, name), st.sampled_from(["item", "inputs", "outputs"]), names),
-    st.sampled_from([Name("params"), Name("steps"), reference("steps", "a"), reference("workflow", "outcome"), Name("nothing")]),
+    st.sampled_from(
+        [Name("params"), Name("steps"), reference("steps", "a"), reference("workflow", "outcome"), Name("nothing")]
+    ),
 )
 small = paths | constants
 expressions = st.one_of(
@@ -196,7 +207,13 @@ def _generic(inner: st.SearchStrategy[Type]) -> st.SearchStrategy[Type]:
 
 types = st.recursive(st.sampled_from([Type(name) for name in SCALARS]), _generic, max_leaves=4)
 
-scalars = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False) | anything
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | anything
+)
 plain = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(anything, inner, max_size=3), max_leaves=6
 )
@@ -222,7 +239,11 @@ texts = anything | template_expressions | templates()
 def value_of(wanted: Type) -> st.SearchStrategy[Any]:
     """Values of one type."""
     simple: dict[str, st.SearchStrategy[Any]] = {
-        "any": st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "12"]) | st.lists(st.integers(-1, 1), max_size=2),
+        "any": st.none()
+        | st.booleans()
+        | st.integers(-3, 3)
+        | st.sampled_from(["", "a", "12"])
+        | st.lists(st.integers(-1, 1), max_size=2),
         "null": st.none(),
         "bool": st.booleans(),
         "int": st.integers(-4, 4) | st.sampled_from([2**63 - 1, -(2**63)]),
@@ -252,7 +273,9 @@ some_values = st.lists(values, max_size=3).map(tuple)
 maybe_text = st.none() | anything
 maybe_condition = st.none() | conditions
 
-parameters = st.builds(Parameter, name=names, type=types, default=st.just(MISSING) | values, choices=some_values, doc=anything)
+parameters = st.builds(
+    Parameter, name=names, type=types, default=st.just(MISSING) | values, choices=some_values, doc=anything
+)
 inputs = st.builds(Input, name=names, value=values, type=types, path=maybe_text)
 outputs = st.builds(
     Output, name=names, type=types, path=maybe_text, value=st.just(MISSING) | values, default=st.just(MISSING) | values
@@ -273,7 +296,10 @@ actions = st.one_of(
 )  # fmt: skip
 edges = st.builds(Edge, names, st.frozensets(st.sampled_from(Outcome)))
 loops_over = st.builds(
-    ForEach, axes=st.lists(st.dictionaries(names, values, max_size=2), max_size=3).map(tuple), parallel=counts, gang=st.booleans()
+    ForEach,
+    axes=st.lists(st.dictionaries(names, values, max_size=2), max_size=3).map(tuple),
+    parallel=counts,
+    gang=st.booleans(),
 )
 whiles = st.builds(
     While, condition=conditions, carry=st.dictionaries(names, names, max_size=2), max_iterations=st.integers(-1, 1000),
@@ -286,7 +312,12 @@ retries = st.builds(
     when=maybe_condition,
 )  # fmt: skip
 tolerations = st.builds(
-    Toleration, key=anything, operator=anything, value=anything, effect=anything, seconds=st.none() | st.integers(-1, 99)
+    Toleration,
+    key=anything,
+    operator=anything,
+    value=anything,
+    effect=anything,
+    seconds=st.none() | st.integers(-1, 99),
 )
 placements = st.builds(
     Placement, node_selector=labels, tolerations=st.lists(tolerations, max_size=2).map(tuple), affinity=values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from penstock.graph.evaluate import EvaluationError, evaluate
 from penstock.graph.expr import (
     MAX_DEPTH,
@@ -287,7 +288,10 @@ def test_nesting_is_bounded_for_every_walker(kind: str, depth: int) -> None:
     assert parse(show(node)) == node
     assert references(text)
     assert replace(node, {("zz",): B}) == node
-    for walk in (lambda: infer(node, lambda path: None), lambda: evaluate(node, {"a": True, "b": [True], "c": 1, "d": 2})):
+    for walk in (
+        lambda: infer(node, lambda path: None),
+        lambda: evaluate(node, {"a": True, "b": [True], "c": 1, "d": 2}),
+    ):
         try:
             walk()
         except (TypeMismatch, EvaluationError) as error:
@@ -410,7 +414,11 @@ def test_a_reference_has_its_path(path: list[str]) -> None:
 @given(nodes)
 def test_children_are_all_there(node: Node) -> None:
     def constants_in(part: Node) -> list[str]:
-        return [repr(part)] if isinstance(part, Const | Name) else [one for child in children(part) for one in constants_in(child)]
+        return (
+            [repr(part)]
+            if isinstance(part, Const | Name)
+            else [one for child in children(part) for one in constants_in(child)]
+        )
 
     assert all(one in repr(node) for one in constants_in(node))
     assert len(constants_in(node)) >= repr(node).count("Const(") - repr(node).count("Const(value='Const(")
@@ -418,7 +426,9 @@ def test_children_are_all_there(node: Node) -> None:
 
 def test_identifiers() -> None:
     assert [word for word in ("a", "_", "a1", "A_b") if not is_identifier(word)] == []
-    assert [word for word in ("", "1a", "a-b", "a.b", "in", "true", "null", "for", "é", "a\n") if is_identifier(word)] == []
+    assert [
+        word for word in ("", "1a", "a-b", "a.b", "in", "true", "null", "for", "é", "a\n") if is_identifier(word)
+    ] == []
 
 
 # -- templates --------------------------------------------------------------------------------------------------------
@@ -437,7 +447,12 @@ def test_every_template_survives(template: Template | Expr) -> None:
 
 
 @examples(1500)
-@given(st.lists(st.sampled_from(["$", "{", "}", "${{", "}}", "${{ a }}", '${{ "$" }}', "'", '"', "\\", " ", "x", "{}"]), max_size=10).map("".join))
+@given(
+    st.lists(
+        st.sampled_from(["$", "{", "}", "${{", "}}", "${{ a }}", '${{ "$" }}', "'", '"', "\\", " ", "x", "{}"]),
+        max_size=10,
+    ).map("".join)
+)
 def test_what_is_parsed_is_normal_and_survives(text: str) -> None:
     try:
         found = parse_template(text)
@@ -468,14 +483,23 @@ def test_templates(text: str, parts: tuple[str | Expr, ...]) -> None:
     assert parse_template(text) == Template(parts)
 
 
-@pytest.mark.parametrize("text, whole", [("${{ x }}", Expr("x")), ("x", "x"), ("$${{", "${{"), ('${{ "x" }}', "x"), ("}} {{ $", "}} {{ $")])
+@pytest.mark.parametrize(
+    "text, whole", [("${{ x }}", Expr("x")), ("x", "x"), ("$${{", "${{"), ('${{ "x" }}', "x"), ("}} {{ $", "}} {{ $")]
+)
 def test_templates_of_one_part_are_that_part(text: str, whole: str | Expr) -> None:
     assert parse_template(text) == whole
 
 
 @pytest.mark.parametrize(
     "text, position",
-    [("${{ a + }}", 7), ("abc ${{   @ }}", 10), ("ab ${{ x", 3), ("${{ 'x }}", 0), ("${{}}", 3), ("a ${{ x }} ${{ f(x) }}", 15)],
+    [
+        ("${{ a + }}", 7),
+        ("abc ${{   @ }}", 10),
+        ("ab ${{ x", 3),
+        ("${{ 'x }}", 0),
+        ("${{}}", 3),
+        ("a ${{ x }} ${{ f(x) }}", 15),
+    ],
 )
 def test_a_mistake_in_a_template_has_its_place_in_the_whole_text(text: str, position: int) -> None:
     with pytest.raises(ExpressionError) as caught:

@@ -37,12 +37,20 @@ def steps(draw: st.DrawFn, names: str, nested: tuple[str, ...] = (), most: int =
             resources: dict[str, int] = {}
         else:
             image = draw(st.sampled_from(["a", "b"]))
-            action = Container(image=image) if draw(st.booleans()) else Function(module="m", name="f", code=f"sha256:{image}")
-            inputs = tuple(Input(name=f"i{k}", value=Expr.of(f"steps.{up.name}.outputs.x")) for k, up in enumerate(reads))
+            action = (
+                Container(image=image)
+                if draw(st.booleans())
+                else Function(module="m", name="f", code=f"sha256:{image}")
+            )
+            inputs = tuple(
+                Input(name=f"i{k}", value=Expr.of(f"steps.{up.name}.outputs.x")) for k, up in enumerate(reads)
+            )
             if draw(st.booleans()):
                 inputs += (Input(name="p", value=draw(st.sampled_from([1, 2, Expr.of("params.n")]))),)
             outputs = (Output(name="x", type=INT),)
-            resources = draw(st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, 8).map(lambda n: n * 1000), max_size=3))
+            resources = draw(
+                st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, 8).map(lambda n: n * 1000), max_size=3)
+            )
         looped = draw(st.sampled_from([None, None, None, 2, 3, 0]))
         read_names = {up.name for up in reads}
         made.append(
@@ -53,7 +61,9 @@ def steps(draw: st.DrawFn, names: str, nested: tuple[str, ...] = (), most: int =
                 outputs=outputs,
                 needs=tuple(Edge(up.name) for up in ups if up.name not in read_names),
                 when=draw(st.sampled_from([None, None, Expr.of("params.n > 1")])),
-                each=None if looped is None else ForEach(axes=({"v": tuple(range(looped))},), parallel=draw(st.sampled_from([None, 1, 2]))),
+                each=None
+                if looped is None
+                else ForEach(axes=({"v": tuple(range(looped))},), parallel=draw(st.sampled_from([None, 1, 2]))),
                 resources=resources,
                 replicas=draw(st.sampled_from([1, 1, 2])),
                 placement=draw(st.sampled_from([None, None, Placement(node_selector={"zone": "a"})])),
@@ -68,7 +78,19 @@ def workflows(draw: st.DrawFn, name: str = "w", most: int = 6) -> Workflow:
     definitions = []
     for k in range(draw(st.integers(0, 2))):
         inner = draw(steps("d", tuple(each.name for each in definitions), most=3))
-        definitions.append(Workflow(name=f"{name}-inner{k}", params=(Parameter(name="n", type=INT, default=draw(st.integers(0, 3))),), steps=inner))
+        definitions.append(
+            Workflow(
+                name=f"{name}-inner{k}",
+                params=(Parameter(name="n", type=INT, default=draw(st.integers(0, 3))),),
+                steps=inner,
+            )
+        )
     own = draw(steps("s", tuple(each.name for each in definitions), most=most))
     default = draw(st.integers(0, 3))
-    return Workflow(name=name, params=(Parameter(name="n", type=INT, default=default),), steps=own, definitions=tuple(definitions), queue=draw(st.sampled_from([None, "q1"])))
+    return Workflow(
+        name=name,
+        params=(Parameter(name="n", type=INT, default=default),),
+        steps=own,
+        definitions=tuple(definitions),
+        queue=draw(st.sampled_from([None, "q1"])),
+    )

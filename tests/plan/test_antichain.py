@@ -39,7 +39,9 @@ def graphs(draw: st.DrawFn, most: int = 8) -> tuple[list[int], list[tuple[int, i
 
 @settings(max_examples=3000, deadline=None)
 @given(graphs())
-def test_it_equals_brute_force_and_its_nodes_are_an_antichain_of_that_weight(graph: tuple[list[int], list[tuple[int, int]]]) -> None:
+def test_it_equals_brute_force_and_its_nodes_are_an_antichain_of_that_weight(
+    graph: tuple[list[int], list[tuple[int, int]]],
+) -> None:
     weights, edges = graph
     weight, nodes = heaviest_antichain(weights, edges)
     after = reach(len(weights), edges)
@@ -53,7 +55,9 @@ def test_it_equals_brute_force_and_its_nodes_are_an_antichain_of_that_weight(gra
 def test_long_thin_graphs_take_the_way_that_carries(length: int, width: int, dice: object) -> None:
     """A chain of layers, fully joined: the heaviest layer is the answer."""
     weights = [dice.randrange(100) for _ in range(length * width)]  # type: ignore[attr-defined]
-    edges = [(i * width + a, (i + 1) * width + b) for i in range(length - 1) for a in range(width) for b in range(width)]
+    edges = [
+        (i * width + a, (i + 1) * width + b) for i in range(length - 1) for a in range(width) for b in range(width)
+    ]
     layers = [sum(weights[i * width : (i + 1) * width]) for i in range(length)]
     assert heaviest_antichain(weights, edges)[0] == max(layers)
 

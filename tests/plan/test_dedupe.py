@@ -18,12 +18,29 @@ def key(job: ContainerJob, *others: ContainerJob, **params: object) -> str:
 
 
 def base(name: str = "a", **changes: object) -> ContainerJob:
-    fields: dict[str, object] = {"image": "i", "command": ["run"], "args": ["x"], "env": {"A": "1"}, "outputs": [WorkflowParam("y", int)]}
+    fields: dict[str, object] = {
+        "image": "i",
+        "command": ["run"],
+        "args": ["x"],
+        "env": {"A": "1"},
+        "outputs": [WorkflowParam("y", int)],
+    }
     return ContainerJob(name, **{**fields, **changes})  # type: ignore[arg-type]
 
 
 def test_names_resources_queues_retries_and_conditions_are_not_in_the_key() -> None:
-    same = base("b", cpu=4, memory="1Gi", queue="q", priority=3, retry=5, timeout=9, node_selector={"a": "b"}, when="true", doc="words")
+    same = base(
+        "b",
+        cpu=4,
+        memory="1Gi",
+        queue="q",
+        priority=3,
+        retry=5,
+        timeout=9,
+        node_selector={"a": "b"},
+        when="true",
+        doc="words",
+    )
     assert key(base()) == key(same)
 
 

@@ -57,7 +57,9 @@ def shrink(weights: list[int], edges: list[tuple[int, int]]) -> tuple[list[int],
             if a == u:
                 after[u] |= 1 << b | after[b]
     heavy = [v for v in range(size) if weights[v]]
-    return [weights[v] for v in heavy], [(i, j) for i, u in enumerate(heavy) for j, v in enumerate(heavy) if after[u] >> v & 1]
+    return [weights[v] for v in heavy], [
+        (i, j) for i, u in enumerate(heavy) for j, v in enumerate(heavy) if after[u] >> v & 1
+    ]
 
 
 @settings(max_examples=300, deadline=None)

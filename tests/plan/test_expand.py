@@ -19,7 +19,9 @@ def planned(source: str, **params: object) -> dict[str, Planned]:
 
 
 def each(*axes: dict[str, object], when: str | None = None) -> Planned:
-    step = Step(name="s", action=Container(image="i"), each=ForEach(axes=axes), when=None if when is None else Expr.of(when))
+    step = Step(
+        name="s", action=Container(image="i"), each=ForEach(axes=axes), when=None if when is None else Expr.of(when)
+    )
     return make(Graph(name="w", steps=(step,))).level.steps[0]
 
 
@@ -64,7 +66,10 @@ def test_nested_calls_know_what_they_are_given() -> None:
 
 
 def test_what_a_round_of_a_while_loop_carries_is_not_known() -> None:
-    found = planned("@workflow\ndef flow(n: int):\n    xs = [1]\n    while n < 3:\n        xs = [inc(x) for x in xs]\n        n = inc(n)\n    return xs\n", n=0)
+    found = planned(
+        "@workflow\ndef flow(n: int):\n    xs = [1]\n    while n < 3:\n        xs = [inc(x) for x in xs]\n        n = inc(n)\n    return xs\n",
+        n=0,
+    )
     assert found["while-n/inc"].tasks.count is None
 
 
@@ -83,13 +88,17 @@ def test_nested_workflows_that_multiply_are_refused() -> None:
     inner = Graph(name="d0", steps=(Step(name="x", action=Container(image="i")),))
     definitions = [inner]
     for k in range(1, 40):
-        definitions.append(Graph(name=f"d{k}", steps=tuple(Step(name=f"c{j}", action=Nested(name=f"d{k - 1}")) for j in range(2))))
+        definitions.append(
+            Graph(name=f"d{k}", steps=tuple(Step(name=f"c{j}", action=Nested(name=f"d{k - 1}")) for j in range(2)))
+        )
     with pytest.raises(PlanError, match="P405"):
         make(Graph(name="w", steps=(Step(name="a", action=Nested(name="d39")),), definitions=tuple(definitions)))
 
 
 def test_arguments_must_fit() -> None:
-    graph = Workflow("w", [], params=[WorkflowParam("n", int), WorkflowParam("mode", str, "a", choices=["a", "b"])]).graph
+    graph = Workflow(
+        "w", [], params=[WorkflowParam("n", int), WorkflowParam("mode", str, "a", choices=["a", "b"])]
+    ).graph
     for given, code in (({"m": 1}, "P401"), ({"n": "x"}, "P402"), ({"n": True}, "P402"), ({"mode": "c"}, "P402")):
         with pytest.raises(PlanError, match=code):
             make(graph, given)

@@ -48,7 +48,11 @@ def test_the_same_name_for_different_work_keeps_both() -> None:
 def test_another_condition_or_another_outcome_is_another_step() -> None:
     def make_one(name: str, condition: str | None, outcomes: list[str]) -> Graph:
         first = ContainerJob("first", "i", when=condition)
-        return Workflow(name, [first, ContainerJob("second", "i2").after(first, outcomes=outcomes)], params=[WorkflowParam("n", int, 1)]).graph
+        return Workflow(
+            name,
+            [first, ContainerJob("second", "i2").after(first, outcomes=outcomes)],
+            params=[WorkflowParam("n", int, 1)],
+        ).graph
 
     normal = ["succeeded", "skipped"]
     same = merge([(make_one("a", "params.n > 0", normal), {}), (make_one("b", "params.n > 0", normal), {})])
@@ -76,7 +80,9 @@ def test_parameters_of_one_value_are_one_and_others_keep_apart() -> None:
 
 def test_the_merged_workflow_gives_what_each_gave() -> None:
     one = module("@workflow\ndef one(x: int):\n    a = inc(x)\n    return [add(a, k) for k in upto(a)]\n").one
-    two = module("@workflow\ndef two(x: int):\n    a = inc(x)\n    b = a\n    while b < 9:\n        b = add(b, a)\n    return b\n").two
+    two = module(
+        "@workflow\ndef two(x: int):\n    a = inc(x)\n    b = a\n    while b < 9:\n        b = add(b, a)\n    return b\n"
+    ).two
     merged = merge([(one.graph, {"x": 3}), (two.graph, {"x": 3})])
     outputs = run(merged.workflow)
     assert outputs == {"one-result": one(3), "two-result": two(3)}
@@ -111,5 +117,7 @@ def test_no_content_is_lost_and_no_step_is_doubled(a: Graph, b: Graph) -> None:
     for flow in (a, b):
         own = make(flow).keys.keys
         for step in flow.steps:
-            name = next(merged_name for merged_name, group in merged.origin.items() if f"{flow.name}/{step.name}" in group)
+            name = next(
+                merged_name for merged_name, group in merged.origin.items() if f"{flow.name}/{step.name}" in group
+            )
             assert keys[name] == own[step.name]

@@ -24,7 +24,9 @@ def line(*cpus: int, image: str = "i") -> list[ContainerJob]:
 
 def test_workflow_is_one_reservation_of_the_peak() -> None:
     plan = make(Workflow("w", line(1, 8, 2)).graph, unit="workflow")
-    assert [(each.name, each.peak, dict(each.total or {})) for each in plan.reservations] == [("workflow", {"cpu": 8000}, {"cpu": 11000})]
+    assert [(each.name, each.peak, dict(each.total or {})) for each in plan.reservations] == [
+        ("workflow", {"cpu": 8000}, {"cpu": 11000})
+    ]
 
 
 def test_stage_is_one_for_each_that_needs_something() -> None:
@@ -111,4 +113,10 @@ def test_the_whole_never_needs_more_than_its_parts_together(workflow: Graph) -> 
     for reservation in plan.reservations:
         assert all(amount <= (reservation.total or {})[resource] for resource, amount in reservation.peak.items())
     for resource, peak in plan.peaks.items():
-        assert max((stage.demand().get(resource, 0) for stage in plan.stages if not stage.exempt and not stage.skipped), default=0) <= peak.amount
+        assert (
+            max(
+                (stage.demand().get(resource, 0) for stage in plan.stages if not stage.exempt and not stage.skipped),
+                default=0,
+            )
+            <= peak.amount
+        )

@@ -13,7 +13,9 @@ def names(workflow: Workflow, **params: object) -> list[tuple[str, tuple[str, ..
 
 
 def test_each_step_with_its_fan_out_is_a_stage() -> None:
-    flow = module("@workflow\ndef flow(n: int):\n    a = inc(n)\n    bs = [add(a, k) for k in range(4)]\n    return total(bs)\n").flow
+    flow = module(
+        "@workflow\ndef flow(n: int):\n    a = inc(n)\n    bs = [add(a, k) for k in range(4)]\n    return total(bs)\n"
+    ).flow
     assert names(flow) == [("inc", ("inc",)), ("add", ("add",)), ("total", ("total",))]
 
 

@@ -42,12 +42,22 @@ def explain(workflow: Workflow) -> str:
     return _Writer(workflow).text()
 
 
+def _all_steps(workflow: Workflow) -> Iterator[Step]:
+    for one in (workflow, *workflow.definitions):
+        yield from (*one.steps, *one.on_exit)
+
+
 class _Writer:
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
         self.imports: dict[str, set[str]] = {"penstock": {"Workflow"}}
         self.modules: set[str] = set()
-        self.taken: set[str] = set()
+        self.taken = {
+            step.action.module.partition(".")[0]
+            for step in _all_steps(workflow)
+            if isinstance(step.action, model.Function)
+        }
+        """Names in use; those of modules come first."""
         self.definitions: dict[str, str] = {}
 
     def text(self) -> str:

@@ -87,7 +87,7 @@ def _problem(problem: Problem) -> None:
     lines = [f"{head}: {_clean(problem.message)}"]
     if problem.source is not None:
         column = f":{problem.source.column}" if problem.source.column else ""
-        lines.append(f"  at     {problem.source.file}:{problem.source.line}{column}")
+        lines.append(f"  at     {_near(problem.source.file)}:{problem.source.line}{column}")
     if problem.where:
         lines.append(f"  in     {_clean(problem.where)}")
     if problem.excerpt.strip():
@@ -100,6 +100,14 @@ def _problem(problem: Problem) -> None:
             )
     lines.append(f"  fix    {_clean(problem.fix)}")
     click.echo("\n".join(lines), err=True)
+
+
+def _near(file: str) -> str:
+    """The path as one would type it here."""
+    if not os.path.isabs(file):
+        return _clean(file)
+    near = os.path.relpath(file)
+    return _clean(near if not near.startswith("..") else file)
 
 
 def _clean(text: str) -> str:

@@ -45,7 +45,9 @@ from penstock.graph.types import ANY, BOOL, STR, Type, list_of
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?\Z", re.A)
 VARIABLE = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9_])?\Z", re.A)
-RESOURCE_NAME = re.compile(r"(?:[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-._A-Za-z0-9]{0,61}[A-Za-z0-9])?\Z", re.A)
+RESOURCE_NAME = re.compile(
+    r"(?:[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-._A-Za-z0-9]{0,61}[A-Za-z0-9])?\Z", re.A
+)
 LARGEST_COUNT = 10_000_000
 MOST_PROBLEMS = 200
 
@@ -57,10 +59,26 @@ def check(workflow: Workflow, links: Mapping[str, Links] | None = None) -> list[
     definitions: dict[str, Workflow] = {}
     for definition in workflow.definitions:
         if definition.name in definitions:
-            problems.append(_problem("P210", f"two definitions are named {definition.name!r}", "rename one", f"definitions.{definition.name}", definition.source))
+            problems.append(
+                _problem(
+                    "P210",
+                    f"two definitions are named {definition.name!r}",
+                    "rename one",
+                    f"definitions.{definition.name}",
+                    definition.source,
+                )
+            )
         definitions[definition.name] = definition
         if definition.definitions:
-            problems.append(_problem("P213", f"the definition {definition.name!r} has definitions of its own", "move them to the root", f"definitions.{definition.name}", definition.source))
+            problems.append(
+                _problem(
+                    "P213",
+                    f"the definition {definition.name!r} has definitions of its own",
+                    "move them to the root",
+                    f"definitions.{definition.name}",
+                    definition.source,
+                )
+            )
     own = links[""] if "" not in definitions else links_of(replace(workflow, definitions=()))[""]
     problems += _Checker(workflow, definitions, "", own).run()
     for definition in definitions.values():
@@ -74,14 +92,18 @@ def errors(workflow: Workflow) -> list[Problem]:
 
 
 def _problem(code: str, message: str, fix: str, where: str, source: Source | None, severity: str = "error") -> Problem:
-    return Problem(code, message, fix, where=where, source=source, severity="warning" if severity == "warning" else "error")
+    return Problem(
+        code, message, fix, where=where, source=source, severity="warning" if severity == "warning" else "error"
+    )
 
 
 def _recursion(root: Workflow, definitions: Mapping[str, Workflow]) -> Iterator[Problem]:
     calls: dict[str, list[str]] = {}
     for name, workflow in [("", root), *definitions.items()]:
         steps = (*workflow.steps, *workflow.on_exit)
-        calls[name] = [step.action.name for step in steps if isinstance(step.action, Nested) and step.action.name in definitions]
+        calls[name] = [
+            step.action.name for step in steps if isinstance(step.action, Nested) and step.action.name in definitions
+        ]
     reached: set[str] = set()
     frontier = [""]
     while frontier:
@@ -94,10 +116,23 @@ def _recursion(root: Workflow, definitions: Mapping[str, Workflow]) -> Iterator[
     except NotOrdered as cycle:
         path = " → ".join([*cycle.names, cycle.names[0]])
         place = definitions[cycle.names[0]]
-        yield _problem("P213", f"the workflow calls itself: {path}", "repeat with a while loop instead of recursion", f"definitions.{place.name}", place.source)
+        yield _problem(
+            "P213",
+            f"the workflow calls itself: {path}",
+            "repeat with a while loop instead of recursion",
+            f"definitions.{place.name}",
+            place.source,
+        )
     for name, definition in definitions.items():
         if name not in reached:
-            yield _problem("P222", f"no step uses the definition {name!r}", "remove it, or use it", f"definitions.{name}", definition.source, "warning")
+            yield _problem(
+                "P222",
+                f"no step uses the definition {name!r}",
+                "remove it, or use it",
+                f"definitions.{name}",
+                definition.source,
+                "warning",
+            )
 
 
 @dataclass(slots=True)
@@ -136,9 +171,13 @@ class _Checker:
         self.steps: dict[str, Step] = {}
         self.outputs: dict[str, dict[str, Type]] = {}
 
-    def report(self, code: str, message: str, fix: str, where: str, source: Source | None = None, severity: str = "error") -> None:
+    def report(
+        self, code: str, message: str, fix: str, where: str, source: Source | None = None, severity: str = "error"
+    ) -> None:
         if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(_problem(code, message, fix, self.prefix + where, source or self.workflow.source, severity))
+            self.problems.append(
+                _problem(code, message, fix, self.prefix + where, source or self.workflow.source, severity)
+            )
 
     def run(self) -> list[Problem]:
         workflow = self.workflow
@@ -147,7 +186,13 @@ class _Checker:
         everything = (*workflow.steps, *workflow.on_exit)
         for step in everything:
             if step.name in self.steps:
-                self.report("P210", f"two steps are named {step.name!r}", "rename one; outputs are read by step name", f"steps.{step.name}", step.source)
+                self.report(
+                    "P210",
+                    f"two steps are named {step.name!r}",
+                    "rename one; outputs are read by step name",
+                    f"steps.{step.name}",
+                    step.source,
+                )
             self.steps[step.name] = step
             self.outputs[step.name] = _output_types(step, self.definitions)
         exits = {step.name for step in workflow.on_exit}
@@ -164,7 +209,13 @@ class _Checker:
 
     def name(self, name: str, pattern: re.Pattern[str], where: str, source: Source | None) -> None:
         if not pattern.match(name):
-            self.report("P211", f"{name[:140]!r} is not a usable name", "use letters, digits, '-' and '_', at most 128, beginning and ending with a letter or digit", where, source)
+            self.report(
+                "P211",
+                f"{name[:140]!r} is not a usable name",
+                "use letters, digits, '-' and '_', at most 128, beginning and ending with a letter or digit",
+                where,
+                source,
+            )
 
     def parameters(self) -> None:
         seen: set[str] = set()
@@ -176,21 +227,45 @@ class _Checker:
             seen.add(param.name)
             for value in (param.default, *param.choices):
                 if value is not MISSING and not types.accepts(param.type, value):
-                    self.report("P220", f"{_brief(value)} is not {param.type}", f"give a value of type {param.type}, or change the type", where)
+                    self.report(
+                        "P220",
+                        f"{_brief(value)} is not {param.type}",
+                        f"give a value of type {param.type}, or change the type",
+                        where,
+                    )
             if param.choices and param.default is not MISSING and param.default not in param.choices:
-                self.report("P220", f"the default {_brief(param.default)} is not among the choices", f"choose one of {_brief(param.choices)}", where)
+                self.report(
+                    "P220",
+                    f"the default {_brief(param.default)} is not among the choices",
+                    f"choose one of {_brief(param.choices)}",
+                    where,
+                )
 
     def count(self, value: int | None, where: str, source: Source | None, low: int = 1) -> None:
         if value is not None and not low <= value <= LARGEST_COUNT:
-            self.report("P231", f"{where.rpartition('.')[2]} is {value}", f"give a whole number from {low} to {LARGEST_COUNT}", where, source)
+            self.report(
+                "P231",
+                f"{where.rpartition('.')[2]} is {value}",
+                f"give a whole number from {low} to {LARGEST_COUNT}",
+                where,
+                source,
+            )
 
     def seconds(self, value: float | None, where: str, source: Source | None) -> None:
         if value is not None and not 0 < value < 10**10:
-            self.report("P231", f"{where.rpartition('.')[2]} is {value} seconds", "give more than 0 seconds", where, source)
+            self.report(
+                "P231", f"{where.rpartition('.')[2]} is {value} seconds", "give more than 0 seconds", where, source
+            )
 
     def word(self, value: str, known: tuple[str, ...], where: str, source: Source | None) -> None:
         if value not in known:
-            self.report("P233", f"{value!r} is not one of {', '.join(known)}", f"use one of those.{nearest(value, known)}", where, source)
+            self.report(
+                "P233",
+                f"{value!r} is not one of {', '.join(known)}",
+                f"use one of those.{nearest(value, known)}",
+                where,
+                source,
+            )
 
     # -- one step
 
@@ -230,7 +305,13 @@ class _Checker:
         for edge in step.needs:
             self.known_step(edge.step, place, "needs")
             if not edge.outcomes:
-                self.report("P222", f"the step waits for {edge.step!r} to end in no outcome at all", "name an outcome", f"{where}.needs", step.source)
+                self.report(
+                    "P222",
+                    f"the step waits for {edge.step!r} to end in no outcome at all",
+                    "name an outcome",
+                    f"{where}.needs",
+                    step.source,
+                )
         self.action(step, inside)
 
     def unique(self, names: list[str], noun: str, where: str, source: Source | None) -> None:
@@ -241,11 +322,29 @@ class _Checker:
     def amounts(self, step: Step, where: str) -> None:
         for name, amount in step.resources.items():
             if name not in ("cpu", "memory") and not RESOURCE_NAME.match(name):
-                self.report("P232", f"{name[:140]!r} is not the name of a resource", "write cpu, memory, or a name with a domain: nvidia.com/gpu", f"{where}.resources", step.source)
+                self.report(
+                    "P232",
+                    f"{name[:140]!r} is not the name of a resource",
+                    "write cpu, memory, or a name with a domain: nvidia.com/gpu",
+                    f"{where}.resources",
+                    step.source,
+                )
             if amount < 0:
-                self.report("P230", f"{name} is {quantity.show(amount, name)}", "ask for nothing, or for more than nothing", f"{where}.resources.{name}", step.source)
+                self.report(
+                    "P230",
+                    f"{name} is {quantity.show(amount, name)}",
+                    "ask for nothing, or for more than nothing",
+                    f"{where}.resources.{name}",
+                    step.source,
+                )
             elif amount > quantity.LARGEST:
-                self.report("P230", f"{name} is {quantity.show(amount, name)}, more than any machine has", "check the unit", f"{where}.resources.{name}", step.source)
+                self.report(
+                    "P230",
+                    f"{name} is {quantity.show(amount, name)}, more than any machine has",
+                    "check the unit",
+                    f"{where}.resources.{name}",
+                    step.source,
+                )
         self.count(step.replicas, f"{where}.replicas", step.source)
 
     def retry(self, retry: Retry, where: str, source: Source | None) -> None:
@@ -254,7 +353,13 @@ class _Checker:
             self.word(kind, RETRY_ON, f"{where}.retry.on", source)
         backoff = retry.backoff
         if backoff.initial < 0 or backoff.factor < 1 or backoff.longest < 0 or not 0 <= backoff.jitter <= 1:
-            self.report("P231", "this backoff makes no sense", "initial and longest ≥ 0, factor ≥ 1, jitter from 0 to 1", f"{where}.retry.backoff", source)
+            self.report(
+                "P231",
+                "this backoff makes no sense",
+                "initial and longest ≥ 0, factor ≥ 1, jitter from 0 to 1",
+                f"{where}.retry.backoff",
+                source,
+            )
         if retry.when is not None:
             self.value(retry.when, BOOL, _Place(where, source, frozenset({"attempt"}), {}), "retry.when")
 
@@ -264,9 +369,17 @@ class _Checker:
         if step.each is None:
             return own
         if step.loop is not None:
-            self.report("P223", "a step cannot have both a for-each and a while loop", "put one of them into a nested workflow", f"{where}.loop", step.source)
+            self.report(
+                "P223",
+                "a step cannot have both a for-each and a while loop",
+                "put one of them into a nested workflow",
+                f"{where}.loop",
+                step.source,
+            )
         if not step.each.axes or not all(step.each.axes):
-            self.report("P223", "the for-each has no variables", "give it something to go over", f"{where}.each", step.source)
+            self.report(
+                "P223", "the for-each has no variables", "give it something to go over", f"{where}.each", step.source
+            )
         self.count(step.each.parallel, f"{where}.each.parallel", step.source)
         roots = _ALWAYS | {"item"} | ({"workflow"} if on_exit else set())
         for axis in step.each.axes:
@@ -275,14 +388,32 @@ class _Checker:
             for name, items in axis.items():
                 self.name(name, VARIABLE, f"{where}.each.{name}", step.source)
                 if f"item.{name}" in own:
-                    self.report("P210", f"two loop variables are named {name!r}", "rename one", f"{where}.each.{name}", step.source)
-                given = self.value(items, list_of(ANY), _Place(where, step.source, frozenset(roots), own, on_exit), f"each.{name}", "P223")
+                    self.report(
+                        "P210",
+                        f"two loop variables are named {name!r}",
+                        "rename one",
+                        f"{where}.each.{name}",
+                        step.source,
+                    )
+                given = self.value(
+                    items,
+                    list_of(ANY),
+                    _Place(where, step.source, frozenset(roots), own, on_exit),
+                    f"each.{name}",
+                    "P223",
+                )
                 found[f"item.{name}"] = given.item
                 if isinstance(items, tuple):
                     lengths[name] = len(items)
             if len(set(lengths.values())) > 1:
                 said = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-                self.report("P223", f"lists that advance together differ in length: {said}", "make them equally long, or put them on two axes to cross them", f"{where}.each", step.source)
+                self.report(
+                    "P223",
+                    f"lists that advance together differ in length: {said}",
+                    "make them equally long, or put them on two axes to cross them",
+                    f"{where}.each",
+                    step.source,
+                )
             own |= found
         return own
 
@@ -301,11 +432,29 @@ class _Checker:
         for name, output in loop.carry.items():
             where = f"{place.where}.loop.carry"
             if name not in inputs:
-                self.report("P205", f"{name!r} is not an input of this step", f"carry into one of its inputs.{nearest(name, inputs)}", where, place.source)
+                self.report(
+                    "P205",
+                    f"{name!r} is not an input of this step",
+                    f"carry into one of its inputs.{nearest(name, inputs)}",
+                    where,
+                    place.source,
+                )
             if output not in outs:
-                self.report("P202", f"{output!r} is not an output of this step", f"carry one of its outputs.{nearest(output, outs)}", where, place.source)
+                self.report(
+                    "P202",
+                    f"{output!r} is not an output of this step",
+                    f"carry one of its outputs.{nearest(output, outs)}",
+                    where,
+                    place.source,
+                )
             elif name in inputs and not types.fits(outs[output], inputs[name]):
-                self.report("P220", f"the output {output!r} is {outs[output]} and is carried into {name!r}, which is {inputs[name]}", "make the types equal", where, place.source)
+                self.report(
+                    "P220",
+                    f"the output {output!r} is {outs[output]} and is carried into {name!r}, which is {inputs[name]}",
+                    "make the types equal",
+                    where,
+                    place.source,
+                )
 
     def step_output(self, step: Step, output: Output, place: _Place) -> None:
         where = f"outputs.{output.name}"
@@ -317,15 +466,31 @@ class _Checker:
                 extra = _OBJECT
             elif isinstance(step.action, Http):
                 extra = frozenset({"response"})
-            self.value(output.value, output.type, _Place(place.where, place.source, place.roots | extra, place.own, place.exit), where)
+            self.value(
+                output.value,
+                output.type,
+                _Place(place.where, place.source, place.roots | extra, place.own, place.exit),
+                where,
+            )
         if output.default is not MISSING and not types.accepts(output.type, output.default):
-            self.report("P220", f"the default {_brief(output.default)} is not {output.type}", f"give a value of type {output.type}", f"{place.where}.{where}", step.source)
+            self.report(
+                "P220",
+                f"the default {_brief(output.default)} is not {output.type}",
+                f"give a value of type {output.type}",
+                f"{place.where}.{where}",
+                step.source,
+            )
 
     def workflow_output(self, output: Output) -> None:
         where = f"outputs.{output.name}"
         self.name(output.name, VARIABLE, where, None)
         if output.value is MISSING:
-            self.report("P106", f"the output {output.name!r} has no value", "say which step's output it is: ${{ steps.NAME.outputs.OUTPUT }}", where)
+            self.report(
+                "P106",
+                f"the output {output.name!r} has no value",
+                "say which step's output it is: ${{ steps.NAME.outputs.OUTPUT }}",
+                where,
+            )
             return
         self.value(output.value, output.type, _Place("", self.workflow.source, _ALWAYS, {}), where)
 
@@ -336,7 +501,13 @@ class _Checker:
             case Resource(action=verb, manifest=manifest, success_condition=success, failure_condition=failure):
                 self.word(verb, RESOURCE_ACTIONS, f"{place.where}.resource.action", step.source)
                 if not isinstance(manifest, dict | Expr | Template | str) or not manifest:
-                    self.report("P233", "the manifest is empty", "give a Kubernetes object", f"{place.where}.resource.manifest", step.source)
+                    self.report(
+                        "P233",
+                        "the manifest is empty",
+                        "give a Kubernetes object",
+                        f"{place.where}.resource.manifest",
+                        step.source,
+                    )
                 roots = _Place(place.where, place.source, _OBJECT, {})
                 for name, condition in (("success_condition", success), ("failure_condition", failure)):
                     if condition is not None:
@@ -345,39 +516,92 @@ class _Checker:
                 if not url:
                     self.report("P233", "the url is empty", "give a url", f"{place.where}.http.url", step.source)
                 if success is not None:
-                    self.value(success, BOOL, _Place(place.where, place.source, frozenset({"response"}), {}), "http.success_condition")
+                    self.value(
+                        success,
+                        BOOL,
+                        _Place(place.where, place.source, frozenset({"response"}), {}),
+                        "http.success_condition",
+                    )
             case Suspend(duration=duration):
                 self.seconds(duration, f"{place.where}.suspend.duration", step.source)
             case Container(image=image) if not image or not isinstance(image, str | Expr | Template):
-                self.report("P233", "the container has no image", "name one: python:3.12", f"{place.where}.container.image", step.source)
+                self.report(
+                    "P233",
+                    "the container has no image",
+                    "name one: python:3.12",
+                    f"{place.where}.container.image",
+                    step.source,
+                )
             case Script(source=source) if not isinstance(source, str | Expr | Template):
-                self.report("P233", "the script is not text", "give its source as text", f"{place.where}.script.source", step.source)
+                self.report(
+                    "P233",
+                    "the script is not text",
+                    "give its source as text",
+                    f"{place.where}.script.source",
+                    step.source,
+                )
             case Function(module=module, name=name) if not module or not name:
-                self.report("P233", "the function has no name", "give its module and name", f"{place.where}.function", step.source)
+                self.report(
+                    "P233",
+                    "the function has no name",
+                    "give its module and name",
+                    f"{place.where}.function",
+                    step.source,
+                )
 
     def nested(self, step: Step, action: Nested, place: _Place) -> None:
         target = self.definitions.get(action.name)
         if target is None:
-            self.report("P214", f"there is no workflow named {action.name!r}", f"define it under `definitions`.{nearest(action.name, self.definitions)}", f"{place.where}.workflow", step.source)
+            self.report(
+                "P214",
+                f"there is no workflow named {action.name!r}",
+                f"define it under `definitions`.{nearest(action.name, self.definitions)}",
+                f"{place.where}.workflow",
+                step.source,
+            )
             return
         params = {param.name: param for param in target.params}
         given = {item.name: item for item in step.inputs}
         for name in (name for name in given if name not in params):
-            self.report("P215", f"{action.name!r} has no parameter {name!r}", f"remove it.{nearest(name, params)}", f"{place.where}.inputs.{name}", step.source)
+            self.report(
+                "P215",
+                f"{action.name!r} has no parameter {name!r}",
+                f"remove it.{nearest(name, params)}",
+                f"{place.where}.inputs.{name}",
+                step.source,
+            )
         for name, param in params.items():
             if name not in given and param.default is MISSING:
-                self.report("P215", f"{action.name!r} needs the parameter {name!r} ({param.type})", f"add an input {name!r}", f"{place.where}.inputs", step.source)
+                self.report(
+                    "P215",
+                    f"{action.name!r} needs the parameter {name!r} ({param.type})",
+                    f"add an input {name!r}",
+                    f"{place.where}.inputs",
+                    step.source,
+                )
             elif name in given:
                 found = self.type_of(given[name].value, place)
                 if found is not None and not types.fits(found, param.type):
-                    self.report("P220", f"{name!r} is {found}, and {action.name!r} takes {param.type}", f"pass a value of type {param.type}", f"{place.where}.inputs.{name}", step.source)
+                    self.report(
+                        "P220",
+                        f"{name!r} is {found}, and {action.name!r} takes {param.type}",
+                        f"pass a value of type {param.type}",
+                        f"{place.where}.inputs.{name}",
+                        step.source,
+                    )
 
     # -- expressions
 
     def known_step(self, name: str, place: _Place, what: str) -> bool:
         if name in self.steps:
             return True
-        self.report("P201", f"there is no step {name!r}", f"add it to the workflow, or name another.{nearest(name, self.steps)}", f"{place.where}.{what}".lstrip("."), place.source)
+        self.report(
+            "P201",
+            f"there is no step {name!r}",
+            f"add it to the workflow, or name another.{nearest(name, self.steps)}",
+            f"{place.where}.{what}".lstrip("."),
+            place.source,
+        )
         return False
 
     def value(self, value: Value, wanted: Type, place: _Place, what: str, code: str = "P220") -> Type:
@@ -410,9 +634,17 @@ class _Checker:
         except TypeMismatch as error:
             self.report("P220", str(error), "make the types fit", where, place.source)
             return ANY
-        if not types.fits(found, wanted) and not (not isinstance(value, Expr | Template) and types.accepts(wanted, value)):
+        if not types.fits(found, wanted) and not (
+            not isinstance(value, Expr | Template) and types.accepts(wanted, value)
+        ):
             given = value.text if isinstance(value, Expr) else _brief(value)
-            self.report(code, f"{given} is {found}, and {wanted} is needed here", f"give a value of type {wanted}", where, place.source)
+            self.report(
+                code,
+                f"{given} is {found}, and {wanted} is needed here",
+                f"give a value of type {wanted}",
+                where,
+                place.source,
+            )
         return found
 
     def expression(self, expr: Expr, place: _Place, what: str) -> None:
@@ -450,7 +682,11 @@ class _Checker:
         where = f"{place.where}.{what}".lstrip(".")
         if root not in place.roots:
             known = sorted(place.roots)
-            hint = "write steps.NAME.outputs.OUTPUT" if root in self.steps else f"read one of {', '.join(known)}.{nearest(root, known)}"
+            hint = (
+                "write steps.NAME.outputs.OUTPUT"
+                if root in self.steps
+                else f"read one of {', '.join(known)}.{nearest(root, known)}"
+            )
             if root in self.params:
                 hint = f"write params.{root}"
             self.report("P204", f"{root!r} cannot be read here", hint, where, place.source)
@@ -458,14 +694,26 @@ class _Checker:
         if len(path) == 1:
             return True
         if root == "params" and path[1] not in self.params:
-            self.report("P203", f"there is no parameter {path[1]!r}", f"declare it under `params`.{nearest(path[1], self.params)}", where, place.source)
+            self.report(
+                "P203",
+                f"there is no parameter {path[1]!r}",
+                f"declare it under `params`.{nearest(path[1], self.params)}",
+                where,
+                place.source,
+            )
             return False
         if root == "steps":
             return self.step_path(path, place, what, where)
         if root in ("item", "inputs", "outputs") and f"{root}.{path[1]}" not in place.own:
             known = sorted(key.partition(".")[2] for key in place.own if key.startswith(root + "."))
             noun = {"item": "loop variable", "inputs": "input", "outputs": "output"}[root]
-            self.report("P205", f"this step has no {noun} {path[1]!r}", f"known: {', '.join(known) or 'none'}.{nearest(path[1], known)}", where, place.source)
+            self.report(
+                "P205",
+                f"this step has no {noun} {path[1]!r}",
+                f"known: {', '.join(known) or 'none'}.{nearest(path[1], known)}",
+                where,
+                place.source,
+            )
             return False
         return True
 
@@ -473,13 +721,25 @@ class _Checker:
         if not self.known_step(path[1], place, what):
             return False
         if len(path) < 3 or path[2] not in ("outputs", "outcome"):
-            self.report("P202", f"{'.'.join(path)} is neither an output nor an outcome", f"write steps.{path[1]}.outputs.OUTPUT or steps.{path[1]}.outcome", where, place.source)
+            self.report(
+                "P202",
+                f"{'.'.join(path)} is neither an output nor an outcome",
+                f"write steps.{path[1]}.outputs.OUTPUT or steps.{path[1]}.outcome",
+                where,
+                place.source,
+            )
             return False
         if path[2] == "outcome" or len(path) == 3:
             return True
         known = self.outputs[path[1]]
         if path[3] not in known:
-            self.report("P202", f"the step {path[1]!r} has no output {path[3]!r}", f"declare it under its `outputs`.{nearest(path[3], known)} Known: {', '.join(known) or 'none'}", where, place.source)
+            self.report(
+                "P202",
+                f"the step {path[1]!r} has no output {path[3]!r}",
+                f"declare it under its `outputs`.{nearest(path[3], known)} Known: {', '.join(known) or 'none'}",
+                where,
+                place.source,
+            )
             return False
         return True
 
@@ -513,7 +773,13 @@ class _Checker:
             return self.type_of(Expr(show(node)), place) or ANY
 
         if never(when.node, type_of, choices):
-            self.report("P221", f"{when.text} can never hold", "correct the condition, or remove the step", f"{place.where}.when", place.source)
+            self.report(
+                "P221",
+                f"{when.text} can never hold",
+                "correct the condition, or remove the step",
+                f"{place.where}.when",
+                place.source,
+            )
 
     # -- order
 
@@ -521,23 +787,39 @@ class _Checker:
         edges = self.links.edges
         for step in self.workflow.steps:
             for name in (name for name in edges[step.name] if name in exits):
-                self.report("P222", f"the step {step.name!r} waits for the exit handler {name!r}, which runs after everything else", "move one of them", f"steps.{step.name}", step.source)
+                self.report(
+                    "P222",
+                    f"the step {step.name!r} waits for the exit handler {name!r}, which runs after everything else",
+                    "move one of them",
+                    f"steps.{step.name}",
+                    step.source,
+                )
         try:
             ordered = self.links.order
         except NotOrdered as cycle:
             path = " → ".join([*cycle.names, cycle.names[0]])
             first = self.steps[cycle.names[0]]
-            self.report("P212", f"these steps wait for one another: {path}", "remove one of the dependencies; to repeat steps, use a while loop", _where(first.name, exits), first.source)
+            self.report(
+                "P212",
+                f"these steps wait for one another: {path}",
+                "remove one of the dependencies; to repeat steps, use a while loop",
+                _where(first.name, exits),
+                first.source,
+            )
             return
         self.reachable(ordered, edges, exits)
 
-    def reachable(self, ordered: list[str], edges: Mapping[str, Mapping[str, frozenset[Outcome]]], exits: set[str]) -> None:
+    def reachable(
+        self, ordered: list[str], edges: Mapping[str, Mapping[str, frozenset[Outcome]]], exits: set[str]
+    ) -> None:
         """Which outcomes can each step have? A step that waits for an impossible one never runs."""
         dead = {problem.where for problem in self.problems if problem.code == "P221"}
         possible: dict[str, frozenset[Outcome]] = {}
         for name in ordered:
             step = self.steps[name]
-            starved = [up for up, wanted in edges[name].items() if up in possible and wanted and not possible[up] & wanted]
+            starved = [
+                up for up, wanted in edges[name].items() if up in possible and wanted and not possible[up] & wanted
+            ]
             if starved and step.trigger is None:
                 up = starved[0]
                 wanted = ", ".join(sorted(edges[name][up]))
@@ -547,10 +829,16 @@ class _Checker:
                 )  # fmt: skip
                 possible[name] = frozenset({Outcome.OMITTED})
                 continue
-            outcomes = {Outcome.SKIPPED} if f"{self.prefix}{_where(name, exits)}.when" in dead else {Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED, Outcome.CANCELLED}
+            outcomes = (
+                {Outcome.SKIPPED}
+                if f"{self.prefix}{_where(name, exits)}.when" in dead
+                else {Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED, Outcome.CANCELLED}
+            )
             if step.when is not None or step.each is not None or step.loop is not None:
                 outcomes.add(Outcome.SKIPPED)
-            if step.trigger is not None or any(possible.get(up, frozenset()) - wanted for up, wanted in edges[name].items()):
+            if step.trigger is not None or any(
+                possible.get(up, frozenset()) - wanted for up, wanted in edges[name].items()
+            ):
                 outcomes.add(Outcome.OMITTED)
             possible[name] = frozenset(outcomes)
 
@@ -585,11 +873,32 @@ def check_arguments(params: tuple[Parameter, ...], given: Mapping[str, object]) 
     problems = []
     for name, value in given.items():
         if name not in known:
-            problems.append(Problem("P401", f"the workflow has no parameter {name!r}", f"known: {', '.join(known) or 'none'}.{nearest(name, known)}", where=f"params.{name}"))
+            problems.append(
+                Problem(
+                    "P401",
+                    f"the workflow has no parameter {name!r}",
+                    f"known: {', '.join(known) or 'none'}.{nearest(name, known)}",
+                    where=f"params.{name}",
+                )
+            )
         elif not types.accepts(known[name].type, value):
-            problems.append(Problem("P402", f"{name}={_brief(value)} is not {known[name].type}", f"give a value of type {known[name].type}", where=f"params.{name}"))
+            problems.append(
+                Problem(
+                    "P402",
+                    f"{name}={_brief(value)} is not {known[name].type}",
+                    f"give a value of type {known[name].type}",
+                    where=f"params.{name}",
+                )
+            )
         elif known[name].choices and value not in known[name].choices:
-            problems.append(Problem("P402", f"{name}={_brief(value)} is not among the choices", f"choose one of {', '.join(map(str, known[name].choices))}", where=f"params.{name}"))
+            problems.append(
+                Problem(
+                    "P402",
+                    f"{name}={_brief(value)} is not among the choices",
+                    f"choose one of {', '.join(map(str, known[name].choices))}",
+                    where=f"params.{name}",
+                )
+            )
     return problems
 
 

@@ -55,7 +55,9 @@ def to_yaml(workflow: Workflow) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data.strip() else None)
 
     Dumper.add_representer(str, text)
-    return yaml.dump(to_data(workflow), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120, default_flow_style=False)
+    return yaml.dump(
+        to_data(workflow), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120, default_flow_style=False
+    )
 
 
 def digest(workflow: Workflow) -> str:
@@ -91,7 +93,9 @@ def _encoder(cls: Any) -> Callable[[Any], Any]:
 
 def _encode_fields_of(cls: type) -> Callable[[Any], dict[str, Any]]:
     plan = [
-        (f.name, f.default_factory() if f.default_factory is not NO_DEFAULT else f.default) for f in fields(cls) if f.name != "source" or cls is model.Script
+        (f.name, f.default_factory() if f.default_factory is not NO_DEFAULT else f.default)
+        for f in fields(cls)
+        if f.name != "source" or cls is model.Script
     ]
 
     def run(thing: Any) -> dict[str, Any]:
@@ -119,7 +123,12 @@ def _encode_field(name: str, value: Any) -> Any:
         return value.text
     if name == "outcomes":
         return sorted(outcome.value for outcome in value)
-    if isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__") and not isinstance(value[0], Expr | Template):
+    if (
+        isinstance(value, tuple)
+        and value
+        and hasattr(value[0], "__dataclass_fields__")
+        and not isinstance(value[0], Expr | Template)
+    ):
         return [encode(item) for item in value]
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, Expr | Template | Type):
         return encode(value)
@@ -186,14 +195,18 @@ def from_data(data: Any, file: str = "<data>", marks: Marks | None = None) -> Wo
     """Plain data -> Workflow. Raises DocumentError with every Problem found."""
     reader = _Reader(file, marks or {})
     if not isinstance(data, dict):
-        reader.problem("P105", "$", f"a workflow is a mapping, and this is {_kind(data)}", "begin with `apiVersion: penstock/v1`")
+        reader.problem(
+            "P105", "$", f"a workflow is a mapping, and this is {_kind(data)}", "begin with `apiVersion: penstock/v1`"
+        )
         raise DocumentError(reader.problems)
     version, found = data.get("apiVersion"), data.get("kind")
     if version != VERSION or found != KIND:
         reader.problem("P104", "$.apiVersion", *_foreign(version, found))
         raise DocumentError(reader.problems)
     try:
-        workflow = reader.dataclass(Workflow, {key: value for key, value in data.items() if key not in ("apiVersion", "kind")}, "$")
+        workflow = reader.dataclass(
+            Workflow, {key: value for key, value in data.items() if key not in ("apiVersion", "kind")}, "$"
+        )
     except RecursionError:
         reader.problem("P101", "$", "nested too deep", "flatten the document")
     if reader.problems:
@@ -204,15 +217,32 @@ def from_data(data: Any, file: str = "<data>", marks: Marks | None = None) -> Wo
 def _foreign(version: object, kind: object) -> tuple[str, str]:
     if isinstance(version, str) and version.startswith("penstock/"):
         if version != VERSION:
-            return f"this is {version!r}, and this Penstock reads {VERSION!r}", "use the Penstock that wrote it, or a newer one"
+            return (
+                f"this is {version!r}, and this Penstock reads {VERSION!r}",
+                "use the Penstock that wrote it, or a newer one",
+            )
         return f"the kind is {kind!r}, not {KIND!r}", f"write `kind: {KIND}`"
     if isinstance(version, str) and isinstance(kind, str):
-        return f"{kind} of {version} is not a Penstock workflow", f"a Penstock document has `apiVersion: {VERSION}` and `kind: {KIND}`"
-    return "this is not a Penstock workflow: it has no apiVersion", f"begin with `apiVersion: {VERSION}` and `kind: {KIND}`"
+        return (
+            f"{kind} of {version} is not a Penstock workflow",
+            f"a Penstock document has `apiVersion: {VERSION}` and `kind: {KIND}`",
+        )
+    return (
+        "this is not a Penstock workflow: it has no apiVersion",
+        f"begin with `apiVersion: {VERSION}` and `kind: {KIND}`",
+    )
 
 
 def _kind(value: object) -> str:
-    names = {NoneType: "empty", bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "a mapping"}
+    names = {
+        NoneType: "empty",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "a mapping",
+    }
     return names.get(type(value), type(value).__name__)
 
 
@@ -230,11 +260,19 @@ class _Reader:
         while path not in self.marks and "." in path:
             path = path.rpartition(".")[0]
         line, column = self.marks.get(path, (0, 0))
-        return Source(self.file, line, column) if line else Source(self.file, 1) if self.file[:1] not in ("", "<") else None
+        return (
+            Source(self.file, line, column)
+            if line
+            else Source(self.file, 1)
+            if self.file[:1] not in ("", "<")
+            else None
+        )
 
     def problem(self, code: str, path: str, message: str, fix: str) -> None:
         if len(self.problems) < self.LIMIT:
-            self.problems.append(Problem(code, message, fix, where=path.removeprefix("$").removeprefix("."), source=self.source(path)))
+            self.problems.append(
+                Problem(code, message, fix, where=path.removeprefix("$").removeprefix("."), source=self.source(path))
+            )
 
     def dataclass(self, cls: type, data: Any, path: str) -> Any:
         """The object, with defaults where a field was wrong; _LOST if there is nothing to make it from."""
@@ -270,7 +308,9 @@ class _Reader:
         kinds = [key for key in data if key in ACTIONS]
         if len(kinds) != 1:
             found = "does nothing" if not kinds else f"does several things: {', '.join(kinds)}"
-            self.problem("P107", path, f"the step {data.get('name')!r} {found}", f"give it exactly one of {', '.join(ACTIONS)}")
+            self.problem(
+                "P107", path, f"the step {data.get('name')!r} {found}", f"give it exactly one of {', '.join(ACTIONS)}"
+            )
 
     def field(self, cls: type, name: str, hint: Any, value: Any, path: str) -> Any:
         if name == "resources":
@@ -283,7 +323,9 @@ class _Reader:
 
     def resources(self, value: Any, path: str) -> dict[str, int]:
         if not isinstance(value, dict):
-            self.problem("P105", path, f"expected a mapping of resources, found {_kind(value)}", "write {cpu: 2, memory: 4Gi}")
+            self.problem(
+                "P105", path, f"expected a mapping of resources, found {_kind(value)}", "write {cpu: 2, memory: 4Gi}"
+            )
             return {}
         found = {}
         for name, amount in value.items():
@@ -347,7 +389,12 @@ class _Reader:
     def enum(self, hint: type[Enum], value: Any, path: str) -> Any:
         known = [member.value for member in hint]
         if value not in known:
-            raise _Wrong(path, f"{str(value)[:80]!r} is not one of {', '.join(known)}", f"use one of those.{nearest(str(value)[:80], known)}", "P109")
+            raise _Wrong(
+                path,
+                f"{str(value)[:80]!r} is not one of {', '.join(known)}",
+                f"use one of those.{nearest(str(value)[:80], known)}",
+                "P109",
+            )
         return hint(value)
 
     def scalar(self, hint: type, value: Any, path: str) -> Any:
@@ -357,7 +404,11 @@ class _Reader:
             return float(value) if not float(value).is_integer() else int(value)
         if type(value) is not hint:
             wanted = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}[hint]
-            hint_text = f'write it in quotes: "{value}"' if hint is str and isinstance(value, int | float) else f"write {wanted}"
+            hint_text = (
+                f'write it in quotes: "{value}"'
+                if hint is str and isinstance(value, int | float)
+                else f"write {wanted}"
+            )
             raise _Wrong(path, f"expected {wanted}, found {_kind(value)}", hint_text)
         return value
 
@@ -370,20 +421,32 @@ class _Reader:
             inner = parse_template(value) if value.lstrip().startswith("${{") else None
             return inner if isinstance(inner, Expr) else Expr.of(value)
         except ExpressionError as error:
-            raise _Wrong(path, f"in {value[:200]!r}, at character {error.position + 1}: {error}", "see `penstock explain P110`", "P110") from None
+            raise _Wrong(
+                path,
+                f"in {value[:200]!r}, at character {error.position + 1}: {error}",
+                "see `penstock explain P110`",
+                "P110",
+            ) from None
 
     def type(self, value: Any, path: str) -> Type:
         try:
             return types.parse(value if isinstance(value, str) else repr(value))
         except ValueError as error:
-            raise _Wrong(path, str(error), f"use one of {', '.join(types.SCALARS)}, list[…], dict[…], optional[…]", "P109") from None
+            raise _Wrong(
+                path, str(error), f"use one of {', '.join(types.SCALARS)}, list[…], dict[…], optional[…]", "P109"
+            ) from None
 
     def value(self, value: Any, path: str) -> Any:
         if isinstance(value, str):
             try:
                 return parse_template(value) if "${{" in value else value
             except ExpressionError as error:
-                raise _Wrong(path, f"in {value[:200]!r}, at character {error.position + 1}: {error}", "see `penstock explain P110`", "P110") from None
+                raise _Wrong(
+                    path,
+                    f"in {value[:200]!r}, at character {error.position + 1}: {error}",
+                    "see `penstock explain P110`",
+                    "P110",
+                ) from None
         if isinstance(value, list):
             if len(value) > 1024 and all(type(item) in (int, float, bool) for item in value):
                 return tuple(value)
@@ -436,11 +499,24 @@ def _default(cls: type, name: str) -> Any:
 
 
 def _noun(cls: type) -> str:
-    return {"ForEach": "a for-each", "While": "a while loop", "Nested": "a nested workflow"}.get(cls.__name__, f"a {cls.__name__.lower()}")
+    return {"ForEach": "a for-each", "While": "a while loop", "Nested": "a nested workflow"}.get(
+        cls.__name__, f"a {cls.__name__.lower()}"
+    )
 
 
 def _example(cls: type) -> str:
     return "{" + ", ".join(f"{name}: …" for name in (*_required(cls), *_fields(cls))[:2]) + "}"
 
 
-__all__ = ["MISSING", "canonical", "digest", "digest_of", "encode", "from_data", "from_text", "to_data", "to_json", "to_yaml"]
+__all__ = [
+    "MISSING",
+    "canonical",
+    "digest",
+    "digest_of",
+    "encode",
+    "from_data",
+    "from_text",
+    "to_data",
+    "to_json",
+    "to_yaml",
+]

@@ -251,7 +251,12 @@ class _Evaluation:
             if isinstance(right, Mapping):
                 return left in right if isinstance(left, str) else False
             if isinstance(right, range):
-                return isinstance(left, int | float) and not isinstance(left, bool) and left == left // 1 and int(left) in right
+                return (
+                    isinstance(left, int | float)
+                    and not isinstance(left, bool)
+                    and left == left // 1
+                    and int(left) in right
+                )
             if not isinstance(right, list | tuple):
                 raise EvaluationError(f"'in' needs a list or a map, not {kind(right)}")
             return any(self.equal(left, item) for item in right)
@@ -422,7 +427,9 @@ def _int(run: _Evaluation, value: Any) -> int:
         raise EvaluationError("a bool is not turned into an int")
     if isinstance(value, int):
         return value
-    if isinstance(value, float) and _INT_MIN < value < _INT_MAX:  # no double is _INT_MAX; other CELs refuse _INT_MIN too
+    if (
+        isinstance(value, float) and _INT_MIN < value < _INT_MAX
+    ):  # no double is _INT_MAX; other CELs refuse _INT_MIN too
         return int(value)
     if isinstance(value, str) and _INTEGER.match(value):
         return int(run.bounded(int(value)))

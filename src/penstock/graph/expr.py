@@ -228,7 +228,9 @@ class _Parser:
             return
         self.kind = match.lastgroup or ""
         if self.kind == "uint" or match["prefix"]:
-            raise ExpressionError("unsigned and byte literals are not supported", match.start("int" if self.kind == "uint" else "prefix"))
+            raise ExpressionError(
+                "unsigned and byte literals are not supported", match.start("int" if self.kind == "uint" else "prefix")
+            )
         self.token, self.start, self.at = match[self.kind], match.start(self.kind), match.end()
         if self.kind == "int":
             if len(self.token) > MAX_DIGITS:
@@ -326,7 +328,11 @@ class _Parser:
             if self.take("["):
                 index = self.choice()
                 self.need("]")
-                node = _extend(node, (index.value,)) if isinstance(index, Const) and isinstance(index.value, str) else Index(node, index)
+                node = (
+                    _extend(node, (index.value,))
+                    if isinstance(index, Const) and isinstance(index.value, str)
+                    else Index(node, index)
+                )
                 continue
             self.advance()
             if self.kind != "word":

@@ -124,7 +124,12 @@ def _index(of: Type, index: Type, node: Node) -> Type:
         of = of.args[0]
     if of.name in ("list", "tuple"):
         _want(index, INT, node, "a list is indexed by an int")
-        if isinstance(node, Index) and isinstance(node.index, Const) and isinstance(node.index.value, int) and of.name == "tuple":
+        if (
+            isinstance(node, Index)
+            and isinstance(node.index, Const)
+            and isinstance(node.index.value, int)
+            and of.name == "tuple"
+        ):
             if of.args and not 0 <= node.index.value < len(of.args):
                 raise TypeMismatch(f"{show(node)} is outside {of}")
             return of.args[node.index.value] if of.args else ANY

@@ -18,7 +18,9 @@ def map_value(value: Value, change: Callable[[Node], Node]) -> Value:
     if isinstance(value, Template):
         return Template(tuple(part if isinstance(part, str) else Expr.tree(change(part.node)) for part in value.parts))
     if isinstance(value, tuple):
-        return tuple(map_value(item, change) for item in value) if any(True for _ in model.expressions(value)) else value
+        return (
+            tuple(map_value(item, change) for item in value) if any(True for _ in model.expressions(value)) else value
+        )
     if isinstance(value, dict):
         return {key: map_value(item, change) for key, item in value.items()}
     return value
@@ -26,17 +28,24 @@ def map_value(value: Value, change: Callable[[Node], Node]) -> Value:
 
 def map_step(step: Step, change: Callable[[Value], Value]) -> Step:
     """The step with `change` applied to every value in it that may read its surroundings."""
-    action = dataclasses.replace(step.action, **{name: change(value) for name, value in model.action_values(step.action) if value})
+    action = dataclasses.replace(
+        step.action, **{name: change(value) for name, value in model.action_values(step.action) if value}
+    )
     return dataclasses.replace(
         step,
         action=action,
         inputs=tuple(dataclasses.replace(given, value=change(given.value)) for given in step.inputs),
-        outputs=tuple(output if output.value is MISSING else dataclasses.replace(output, value=change(output.value)) for output in step.outputs),
+        outputs=tuple(
+            output if output.value is MISSING else dataclasses.replace(output, value=change(output.value))
+            for output in step.outputs
+        ),
         trigger=None if step.trigger is None else change(step.trigger),
         when=None if step.when is None else change(step.when),
         each=None
         if step.each is None
-        else dataclasses.replace(step.each, axes=tuple({name: change(items) for name, items in axis.items()} for axis in step.each.axes)),
+        else dataclasses.replace(
+            step.each, axes=tuple({name: change(items) for name, items in axis.items()} for axis in step.each.axes)
+        ),
         loop=None if step.loop is None else dataclasses.replace(step.loop, condition=change(step.loop.condition)),
     )
 
@@ -46,7 +55,9 @@ def as_node(value: Value) -> Node:
     if isinstance(value, Expr):
         return value.node
     if isinstance(value, Template):
-        parts: list[Node] = [Const(part) if isinstance(part, str) else Call("format", (part.node, Const(""))) for part in value.parts]
+        parts: list[Node] = [
+            Const(part) if isinstance(part, str) else Call("format", (part.node, Const(""))) for part in value.parts
+        ]
         node = parts[0]
         for part in parts[1:]:
             node = Binary("+", node, part)

@@ -111,7 +111,9 @@ def _comparisons(atom: Node, wanted: bool) -> Iterator[tuple[Node, str, Any]]:
 def _learn(facts: _Known, op: str, value: Any, whole: bool) -> None:
     if op in ("==", "in"):
         allowed = [value] if op == "==" else value
-        facts.only = list(allowed) if facts.only is None else [v for v in facts.only if any(_same(v, a) for a in allowed)]
+        facts.only = (
+            list(allowed) if facts.only is None else [v for v in facts.only if any(_same(v, a) for a in allowed)]
+        )
     elif op in ("!=", "not in"):
         facts.not_in += [value] if op == "!=" else value
     elif isinstance(value, int | float) and not isinstance(value, bool):

@@ -25,7 +25,9 @@ _LONE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """Where half of a surrogate pair may be."""
 
 
-def refuse(code: str, message: str, fix: str, file: str, line: int = 1, column: int = 0, excerpt: str = "") -> DocumentError:
+def refuse(
+    code: str, message: str, fix: str, file: str, line: int = 1, column: int = 0, excerpt: str = ""
+) -> DocumentError:
     return DocumentError(Problem(code, message, fix, source=Source(file, line, column), excerpt=excerpt))
 
 
@@ -45,7 +47,9 @@ def read_json(text: str, file: str) -> tuple[Any, Marks]:
             json.dumps(data, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         line = text.split("\n")[error.lineno - 1]
-        raise refuse("P102", f"not JSON: {error.msg}", "mend the line", file, error.lineno, error.colno, line[:200]) from None
+        raise refuse(
+            "P102", f"not JSON: {error.msg}", "mend the line", file, error.lineno, error.colno, line[:200]
+        ) from None
     except UnicodeEncodeError:
         raise refuse("P102", "half a character: a lone surrogate", "write the whole character", file) from None
     except ValueError as error:  # among them Python's own, on integers of thousands of digits
@@ -119,7 +123,9 @@ def read_all_yaml(text: str, file: str) -> list[tuple[Any, Marks]]:
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 0)
         lines = text.splitlines()
         excerpt = lines[line - 1][:200] if line <= len(lines) else ""
-        raise refuse("P102", f"not YAML: {error.problem or error.context}", "mend the line", file, line, column, excerpt) from None
+        raise refuse(
+            "P102", f"not YAML: {error.problem or error.context}", "mend the line", file, line, column, excerpt
+        ) from None
     except yaml.YAMLError as error:
         raise refuse("P102", f"not YAML: {error}", "mend the document", file) from None
     except RecursionError:
@@ -158,7 +164,13 @@ class _Builder:
         if id(node) in self.open:
             raise refuse("P101", "an alias that contains itself", "write the part out", self.file, mark.line + 1)
         if self.aliased > MAX_ALIASED or self.count > MAX_NODES:
-            raise refuse("P101", "aliases blow this document up beyond reason", "write the repeated parts out", self.file, mark.line + 1)
+            raise refuse(
+                "P101",
+                "aliases blow this document up beyond reason",
+                "write the repeated parts out",
+                self.file,
+                mark.line + 1,
+            )
         if depth > MAX_DEPTH:
             raise refuse("P101", f"nested deeper than {MAX_DEPTH}", "flatten the document", self.file, mark.line + 1)
         self.open.add(id(node))
@@ -183,13 +195,22 @@ class _Builder:
                 for part in reversed(parts):
                     given = self.build(part, path, depth + 1, copied)
                     if not isinstance(given, dict):
-                        raise refuse("P102", "'<<' merges mappings only", "write the fields out", self.file, line, column)
+                        raise refuse(
+                            "P102", "'<<' merges mappings only", "write the fields out", self.file, line, column
+                        )
                     merged |= given
                 continue
             # `on`, `yes` and `no` are words before they are anything else: a retry has a field `on`.
             key = key_node.value if key_node.tag == "tag:yaml.org,2002:bool" else self.scalar(key_node)
             if key in data:
-                raise refuse("P102", f"the key {str(key)[:80]!r} stands twice in one mapping", "remove one", self.file, line, column)
+                raise refuse(
+                    "P102",
+                    f"the key {str(key)[:80]!r} stands twice in one mapping",
+                    "remove one",
+                    self.file,
+                    line,
+                    column,
+                )
             # Keys as long as books do not make paths as long as libraries.
             place = f"{path}.{key}" if len(path) + len(key_node.value) < 1000 else path
             if len(self.marks) < MARKED and place is not path and not (copied and place in self.marks):
@@ -203,10 +224,18 @@ class _Builder:
             return node.value
         if tag in ("null", "bool", "int", "float"):
             if tag == "int" and len(node.value) > 400:
-                raise refuse("P102", "a number of this length", "write it as text, in quotes", self.file, node.start_mark.line + 1)
+                raise refuse(
+                    "P102",
+                    "a number of this length",
+                    "write it as text, in quotes",
+                    self.file,
+                    node.start_mark.line + 1,
+                )
             return self.loader.construct_object(node)
         raise self.tagged(node)
 
     def tagged(self, node: Any) -> DocumentError:
         tag = node.tag.removeprefix("tag:yaml.org,2002:")[:80]
-        return refuse("P102", f"the tag !{tag} has no meaning here", "remove the tag", self.file, node.start_mark.line + 1)
+        return refuse(
+            "P102", f"the tag !{tag} has no meaning here", "remove the tag", self.file, node.start_mark.line + 1
+        )

@@ -113,7 +113,13 @@ def fits(given: Type, wanted: Type) -> bool:
         return given.name == "null" or fits(given.args[0] if given.name == "optional" else given, wanted.args[0])
     if given.name == "optional":
         return fits(given.args[0], wanted)
-    if (given.name, wanted.name) in (("int", "float"), ("file", "str"), ("dir", "str"), ("str", "file"), ("str", "dir")):
+    if (given.name, wanted.name) in (
+        ("int", "float"),
+        ("file", "str"),
+        ("dir", "str"),
+        ("str", "file"),
+        ("str", "dir"),
+    ):
         return True
     if given.name == "object":
         return False
@@ -152,7 +158,11 @@ def join(*types: Type) -> Type:
         if _within(result, other):
             result = other
         elif {"null", "optional"} & {result.name, other.name}:
-            bare = [type_.args[0] if type_.name == "optional" else type_ for type_ in (result, other) if type_.name != "null"]
+            bare = [
+                type_.args[0] if type_.name == "optional" else type_
+                for type_ in (result, other)
+                if type_.name != "null"
+            ]
             result = optional(join(*bare))
         else:
             return ANY

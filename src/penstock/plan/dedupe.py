@@ -179,7 +179,12 @@ class _Scope:
             return value
         if isinstance(value, Expr):
             path = simple_path(value.text) or path_of(value.node)
-            if path is not None and len(path) == 4 and path[1] in self.keys and (path[0], path[2]) == ("steps", "outputs"):
+            if (
+                path is not None
+                and len(path) == 4
+                and path[1] in self.keys
+                and (path[0], path[2]) == ("steps", "outputs")
+            ):
                 return {"of": self.keys[path[1]], "output": path[3]}
             found = self.stand_in(value)
             return {"expr": found.text} if isinstance(found, Expr) else encode_value(found)

@@ -192,7 +192,11 @@ def count_tasks(step: Step, scope: Mapping[str, Any]) -> tuple[Size, Literal["ye
     size = count_items(step.each.axes, scope)
     if size.count == 0 and size.exact:
         return size, "no"
-    if step.when is not None and size.count is not None and any(path[0] == "item" for path in references(step.when.text)):
+    if (
+        step.when is not None
+        and size.count is not None
+        and any(path[0] == "item" for path in references(step.when.text))
+    ):
         return _count_where(step, scope, size)
     return size, maybe
 

@@ -119,4 +119,12 @@ def _stage(name: str, members: list[tuple[Planned, Size]], workflow: Workflow) -
     )
     queue = next((p.step.queue for p, _ in members if p.step.queue), workflow.queue)
     priority = next((p.step.priority for p, _ in members if p.step.priority is not None), workflow.priority)
-    return Stage(name, pods, calls, queue, priority, first.exempt, all(p.runs == "no" or often.count == 0 for p, often in members))
+    return Stage(
+        name,
+        pods,
+        calls,
+        queue,
+        priority,
+        first.exempt,
+        all(p.runs == "no" or often.count == 0 for p, often in members),
+    )
