@@ -337,7 +337,7 @@ def test_definitions_that_double_at_each_level_stay_bounded(draw: object) -> Non
 
 @pytest.mark.parametrize("draw", ["mermaid", "dot", "tree"])
 def test_the_same_text_for_every_hash_seed(draw: str) -> None:
-    code = f"import test_draw as t; from penstock.formats import draw; print(draw.{draw}(t.NESTED), draw.{draw}(t.DIAMOND))"
+    code = f"import tests.formats.test_draw as t; from penstock.formats import draw; print(draw.{draw}(t.NESTED), draw.{draw}(t.DIAMOND))"
     assert len({under_seed(code, seed) for seed in (0, 1, 2)}) == 1
 
 
@@ -350,10 +350,10 @@ def test_cut_keeps_to_its_length_and_one_line(text: str, longest: int) -> None:
 def under_seed(code: str, seed: int) -> str:
     """What `code` prints in a fresh process."""
     environment = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONIOENCODING": "utf-8"}
-    here = Path(__file__).parent
+    root = Path(__file__).parent.parent.parent
     return subprocess.run(
         [sys.executable, "-c", code],
-        cwd=here,
+        cwd=root,
         env=environment,
         capture_output=True,
         check=True,

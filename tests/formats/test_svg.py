@@ -265,7 +265,7 @@ def test_the_image_stands_alone() -> None:
 
 
 def test_the_same_bytes_for_every_hash_seed() -> None:
-    code = "import test_svg as t; print(t.svg(t.NESTED), t.svg(t.DIAMOND), t.svg(t.layers(300)))"
+    code = "import tests.formats.test_svg as t; print(t.svg(t.NESTED), t.svg(t.DIAMOND), t.svg(t.layers(300)))"
     assert len({under_seed(code, seed) for seed in (0, 1, 2)}) == 1
 
 

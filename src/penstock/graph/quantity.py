@@ -16,7 +16,7 @@ _SUFFIX: dict[str, Fraction] = {
     "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40), "Pi": Fraction(2**50),
     "Ei": Fraction(2**60),
 }  # fmt: skip
-_QUANTITY = re.compile(r"([+-]?)(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,2}))?\Z")
+_QUANTITY = re.compile(r"([+-]?)(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,2}))?\Z", re.A)
 _BINARY = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
 _BYTES = re.compile(r"memory|storage|hugepages")
 LARGEST = (2**63 - 1) * 1000
@@ -28,12 +28,12 @@ def parse(text: str | int | float) -> int:
     if isinstance(text, bool):
         raise ValueError(f"{text!r} is not a quantity")
     if isinstance(text, int):
-        milli = text * 1000
+        spelled, milli = f"{text:e}" if abs(text) < 2**1000 else "this", text * 1000
     else:
         spelled = format(text, ".15g") if isinstance(text, float) else text
         match = _QUANTITY.match(spelled)
         if match is None:
-            raise ValueError(f"{spelled!r} is not a quantity such as 2, 500m, 1.5 or 4Gi{_hint(spelled)}")
+            raise ValueError(f"{spelled[:60]!r} is not a quantity such as 2, 500m, 1.5 or 4Gi{_hint(spelled)}")
         sign, number, suffix, exponent = match.groups()
         whole, _, part = number.partition(".")
         value = Fraction(int((whole or "0") + part), 10 ** len(part))
@@ -41,7 +41,7 @@ def parse(text: str | int | float) -> int:
         milli = -((-value * 1000).__floor__())
         milli = -milli if sign == "-" else milli
     if milli > LARGEST:
-        raise ValueError(f"{text!r} is larger than any machine")
+        raise ValueError(f"{spelled} is larger than any machine")
     return milli
 
 
