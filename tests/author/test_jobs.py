@@ -234,3 +234,20 @@ def test_base_job_takes_any_action() -> None:
     ask = BaseJob("ask", Suspend(message=f"ok, {WorkflowParam('who', str)}?"))
     call = BaseJob("call", Http(url="http://x")).after(ask)
     assert codes(Workflow("w", [ask, call], params=[WorkflowParam("who", str)])) == []
+
+
+def test_a_workflow_function_has_exit_handlers() -> None:
+    @task
+    def clean(outcome: str) -> None:
+        pass
+
+    @task
+    def notify() -> None:
+        pass
+
+    @workflow(on_exit=[clean.job(outcome="${{ workflow.outcome }}"), notify])
+    def flow() -> None:
+        notify()
+
+    assert flow.check() == []
+    assert [step.name for step in flow.graph.on_exit] == ["clean", "notify-2"]

@@ -53,7 +53,16 @@ def test_what_is_no_quantity_is_not_repeated_at_length() -> None:
 
 @pytest.mark.parametrize(
     "typed, meant",
-    [("4GB", "4Gi"), ("4gb", "4Gi"), ("4 GB", "4Gi"), ("4gi", "4Gi"), ("1.5Gib", "1.5Gi"), ("512MB", "512Mi"), ("1K", "1Ki"), ("2tb", "2Ti")],
+    [
+        ("4GB", "4Gi"),
+        ("4gb", "4Gi"),
+        ("4 GB", "4Gi"),
+        ("4gi", "4Gi"),
+        ("1.5Gib", "1.5Gi"),
+        ("512MB", "512Mi"),
+        ("1K", "1Ki"),
+        ("2tb", "2Ti"),
+    ],
 )
 def test_the_usual_slips_have_a_hint_that_works(typed: str, meant: str) -> None:
     with pytest.raises(ValueError) as caught:
@@ -65,7 +74,10 @@ def test_the_usual_slips_have_a_hint_that_works(typed: str, meant: str) -> None:
 
 
 @examples(400)
-@given(st.integers(-LARGEST, LARGEST) | st.integers(0, 2**20).map(lambda n: n * 1024_000) | st.integers(0, 5000), st.sampled_from(RESOURCES))
+@given(
+    st.integers(-LARGEST, LARGEST) | st.integers(0, 2**20).map(lambda n: n * 1024_000) | st.integers(0, 5000),
+    st.sampled_from(RESOURCES),
+)
 def test_an_amount_shown_and_read_is_the_same_amount(milli: int, resource: str) -> None:
     text = show(milli, resource)
     assert parse(text) == milli
@@ -79,7 +91,16 @@ def test_an_amount_shown_and_read_is_the_same_amount(milli: int, resource: str) 
     st.sampled_from(["", "n", "u", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti", "e3", "E-2", "e+1"]),
 )
 def test_reading_is_exact_and_rounds_away_from_nothing(sign: str, number: str, suffix: str) -> None:
-    scale = {"": 1, "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+    scale = {
+        "": 1,
+        "n": Fraction(1, 10**9),
+        "u": Fraction(1, 10**6),
+        "m": Fraction(1, 1000),
+        "k": 10**3,
+        "M": 10**6,
+        "G": 10**9,
+        "T": 10**12,
+    }
     scale |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "e3": 1000, "E-2": Fraction(1, 100), "e+1": 10}
     exact = Fraction(number.removesuffix(".") if number != "." else "0") * scale[suffix] * 1000
     assert abs(parse(sign + number + suffix)) - exact < 1

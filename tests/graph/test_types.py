@@ -7,7 +7,22 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.graph.types import ANY, BOOL, FLOAT, INT, NULL, STR, Type, accepts, fits, join, list_of, of_value, optional, parse
+from penstock.graph.types import (
+    ANY,
+    BOOL,
+    FLOAT,
+    INT,
+    NULL,
+    STR,
+    Type,
+    accepts,
+    fits,
+    join,
+    list_of,
+    of_value,
+    optional,
+    parse,
+)
 
 from .strategies import anything, examples, plain, types, value_of
 
@@ -22,7 +37,12 @@ def test_a_type_written_and_read_is_the_same_type(type_: Type) -> None:
 
 
 @examples(500)
-@given(anything | st.lists(st.sampled_from(["int", "list", "tuple", "optional", "[", "]", ",", " ", "dict", "x", "1"]), max_size=9).map("".join))
+@given(
+    anything
+    | st.lists(
+        st.sampled_from(["int", "list", "tuple", "optional", "[", "]", ",", " ", "dict", "x", "1"]), max_size=9
+    ).map("".join)
+)
 def test_any_text_is_a_type_or_a_value_error(text: str) -> None:
     try:
         found = parse(text)

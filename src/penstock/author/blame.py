@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import sys
 from pathlib import Path
 
 from penstock.errors import AuthorError, Problem, Source
 
-_OURS = str(Path(__file__).parent.parent)
+_NOT_THEIRS = (str(Path(__file__).parent.parent), str(Path(functools.__file__).parent), "<frozen")
+"""Our own package, and Python's library, through which our decorators are called."""
 
 
 def here() -> Source | None:
@@ -16,8 +18,8 @@ def here() -> Source | None:
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_OURS):
-            return None if file.startswith("<frozen") else Source(file, frame.f_lineno)
+        if not file.startswith(_NOT_THEIRS):
+            return Source(file, frame.f_lineno)
         if frame.f_back is None:
             return None
         frame = frame.f_back

@@ -42,7 +42,7 @@ class Calls(Scoped):
             own = step.when.node if step.when is not None else True
             whole = both(when, own, "&&")
             step = dataclasses.replace(step, when=None if isinstance(whole, bool) else Expr.tree(whole))
-        self.scope.steps.append(step)
+        self.scope.add(step)
 
     def call_step(self, node: ast.Call, target: Any, each: ForEach | None = None, when: Expr | None = None) -> Symbol:
         for arg in node.args:

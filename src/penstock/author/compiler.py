@@ -9,6 +9,7 @@ Everything else is refused, with the line and what to write instead (syntax.py).
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from typing import Any
 
 from penstock.author.annotations import hints_of, to_type
 from penstock.author.blame import wrong
+from penstock.author.jobs import to_job
 from penstock.author.loops import Loops
 from penstock.author.options import seconds
 from penstock.author.scopes import Scope
@@ -33,7 +35,7 @@ from penstock.author.symbols import (
 from penstock.author.syntax import always_returns, has_return, names_assigned, names_read
 from penstock.errors import Source
 from penstock.graph.expr import Node, reference
-from penstock.graph.model import Output, Parameter, Unit, Workflow
+from penstock.graph.model import Output, Parameter, Step, Unit, Workflow
 from penstock.graph.types import ANY, Type
 
 _compiling: ContextVar[tuple[Any, ...]] = ContextVar("compiling", default=())
@@ -111,8 +113,15 @@ class _Compiler(Loops):
         outputs: tuple[Output, ...] = ()
         if returned is not None and not (isinstance(returned, Static) and returned.value is None):
             outputs = (self.output("result", returned, self.last_return(), to_type(hints.get("return", ANY))),)
+        exits: list[Step] = []
+        for job in map(to_job, given.get("on_exit") or ()):
+            for used in job.uses:
+                self.define(self.definition, used)
+            exits.append(dataclasses.replace(job.to_step(), name=self.scope.free(job.name)))
+            self.scope.taken.add(exits[-1].name)
         return Workflow(
-            name=self.workflow_name, params=tuple(params), steps=tuple(self.scope.steps), outputs=outputs, queue=given.get("queue"),
+            name=self.workflow_name, params=tuple(params), steps=tuple(self.scope.steps), outputs=outputs,
+            on_exit=tuple(exits), queue=given.get("queue"),
             priority=given.get("priority"), unit=None if given.get("unit") is None else Unit(given["unit"]), parallel=given.get("parallel"),
             timeout=None if given.get("timeout") is None else seconds(given["timeout"]), fail_fast=given.get("fail_fast", False),
             labels=dict(given.get("labels") or {}), definitions=tuple(self.uses[name] for name in sorted(self.uses)),

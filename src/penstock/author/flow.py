@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from penstock.author.blame import here, wrong
@@ -20,29 +20,33 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+OPTIONS = (
+    "name",
+    "queue",
+    "priority",
+    "unit",
+    "parallel",
+    "timeout",
+    "fail_fast",
+    "max_iterations",
+    "on_exit",
+    "labels",
+)
+
+
 class WorkflowFunction(Authored, Generic[P, R]):
     """A function whose source is a workflow. Called plainly it is the function."""
 
     def __init__(self, function: Callable[P, R], given: Mapping[str, Any]) -> None:
         if not inspect.isfunction(function):
             raise wrong("P305", f"@workflow decorates functions, not {function!r}", "put @workflow right above a def")
-        unknown = set(given) - {
-            "name",
-            "queue",
-            "priority",
-            "unit",
-            "parallel",
-            "timeout",
-            "fail_fast",
-            "max_iterations",
-            "labels",
-        }
-        if unknown:
-            raise wrong(
-                "P305",
-                f"there is no option {min(unknown)!r}",
-                "known: name, queue, priority, unit, parallel, timeout, fail_fast, max_iterations, labels",
-            )
+        for name in given:
+            if name not in OPTIONS:
+                raise wrong(
+                    "P305",
+                    f"there is no option {name!r}",
+                    f"remove it.{nearest(name, OPTIONS)} Known: {', '.join(OPTIONS)}",
+                )
         if given.get("unit") is not None and given["unit"] not in list(Unit):
             raise wrong(
                 "P305",
@@ -81,10 +85,11 @@ def workflow(function: Callable[P, R], /) -> WorkflowFunction[P, R]: ...
 @overload
 def workflow(
     *, name: str | None = None, queue: str | None = None, priority: str | int | None = None, unit: Unit | str | None = None, parallel: int | None = None,
-    timeout: int | float | str | None = None, fail_fast: bool = False, max_iterations: int = 1000, labels: Mapping[str, str] | None = None,
+    timeout: int | float | str | None = None, fail_fast: bool = False, max_iterations: int = 1000, on_exit: Sequence[Any] = (), labels: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[P, R]], WorkflowFunction[P, R]]: ...  # fmt: skip
 def workflow(function: Any = None, /, **options: Any) -> Any:
-    """Make a function's source a workflow. `max_iterations` bounds its while loops."""
+    """Make a function's source a workflow. `max_iterations` bounds its while loops; `on_exit` is a list of jobs, or of tasks
+    without parameters, that run when all else has ended: `on_exit=[clean.job(outcome="${{ workflow.outcome }}")]`."""
     if function is not None:
         return WorkflowFunction(function, {})
     return lambda inner: WorkflowFunction(inner, options)

@@ -388,8 +388,8 @@ class Workflow(Authored):
             raise wrong(
                 "P305", f"unit={unit!r} is not a unit", f"use one of {', '.join(Unit)}.{nearest(str(unit), Unit)}"
             )
-        jobs = [_job(item) for item in steps]
-        exits = [_job(item) for item in on_exit]
+        jobs = [to_job(item) for item in steps]
+        exits = [to_job(item) for item in on_exit]
         self.jobs = {job.name: job for job in jobs}
         self._graph = model.Workflow(
             name=name, params=tuple(param.as_parameter() for param in self.params), steps=tuple(job.to_step() for job in jobs),
@@ -420,7 +420,8 @@ def _results(given: Mapping[str, Any] | Iterable[WorkflowParam]) -> tuple[model.
     return tuple(found)
 
 
-def _job(item: Any) -> BaseJob:
+def to_job(item: Any) -> BaseJob:
+    """Whatever may stand in a list of steps, as a job."""
     if isinstance(item, BaseJob):
         return item
     if isinstance(item, Authored):

@@ -43,13 +43,21 @@ class Scope:
     """For a body: what its call has to pass in."""
     guard: bool | Node = True
     local: frozenset[str] = frozenset()
+    taken: set[str] = field(default_factory=set)
+    """Names of steps; kept beside the steps because a loop that is written out asks ten thousand times."""
+    numbers: dict[str, int] = field(default_factory=dict)
 
     def free(self, wanted: str) -> str:
-        taken = {step.name for step in self.steps}
-        name, number = wanted, 2
-        while name in taken:
-            name, number = f"{wanted}-{number}", number + 1
+        """The name itself, or with the first number that makes it free: train, train-2."""
+        name = wanted
+        while name in self.taken:
+            self.numbers[wanted] = self.numbers.get(wanted, 1) + 1
+            name = f"{wanted}-{self.numbers[wanted]}"
         return name
+
+    def add(self, step: Step) -> None:
+        self.steps.append(step)
+        self.taken.add(step.name)
 
     def give(self, wanted: str, value: Any, type_: Type) -> Sym:
         """A new parameter of this body, filled with `value` from outside."""

@@ -16,7 +16,9 @@ _SUFFIX: dict[str, Fraction] = {
     "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40), "Pi": Fraction(2**50),
     "Ei": Fraction(2**60),
 }  # fmt: skip
-_QUANTITY = re.compile(r"([+-]?)(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,2}))?\Z", re.A)
+_QUANTITY = re.compile(
+    r"([+-]?)(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,2}))?\Z", re.A
+)
 _BINARY = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
 _BYTES = re.compile(r"memory|storage|hugepages")
 LARGEST = (2**63 - 1) * 1000
@@ -28,7 +30,7 @@ def parse(text: str | int | float) -> int:
     if isinstance(text, bool):
         raise ValueError(f"{text!r} is not a quantity")
     if isinstance(text, int):
-        spelled, milli = f"{text:e}" if abs(text) < 2**1000 else "this", text * 1000
+        milli = text * 1000
     else:
         spelled = format(text, ".15g") if isinstance(text, float) else text
         match = _QUANTITY.match(spelled)
@@ -41,7 +43,7 @@ def parse(text: str | int | float) -> int:
         milli = -((-value * 1000).__floor__())
         milli = -milli if sign == "-" else milli
     if milli > LARGEST:
-        raise ValueError(f"{spelled} is larger than any machine")
+        raise ValueError(f"{repr(text) if isinstance(text, str | float) else 'this'} is larger than any machine")
     return milli
 
 

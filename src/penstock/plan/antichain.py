@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-PATIENCE = 6
-"""Rounds of Dinic's method after which the graph must be long and thin, and carrying ends down it pays."""
+THIN = 1.5
+"""A graph with fewer edges than that for each node has long chains, down which open ends are best carried at once."""
+PATIENCE = 40
+"""Any other graph that takes so many rounds of Dinic's method is treated the same."""
 
 
 class Order:
@@ -33,10 +35,13 @@ class Order:
         self.head: list[int] = []
         self.down: list[list[int]] = [[] for _ in range(size)]
         self.up: list[list[int]] = [[] for _ in range(size)]
+        self.below: list[list[int]] = [[] for _ in range(size)]
+        """The nodes that `down` leads to, in the same order."""
         for edge, (u, v) in enumerate(edges):
             self.tail.append(u)
             self.head.append(v)
             self.down[u].append(edge)
+            self.below[u].append(v)
             self.up[v].append(edge)
         chances = [len(edges_down) for edges_down in self.down]
         for edges_up in self.up:
@@ -51,13 +56,14 @@ class Order:
         flow = _Flow(self, weights)
         flow.greedy()
         rounds = 0
+        patience = 0 if len(self.tail) < THIN * self.size else PATIENCE
         while flow.levels():
-            rounds += 1
-            if rounds == PATIENCE:
+            if rounds == patience:
                 for choice in (0, -1):
                     flow.carry(choice)
-                continue
-            flow.push()
+            else:
+                flow.push()
+            rounds += 1
         nodes = [v for v in range(self.size) if flow.out_level[v] >= 0 > flow.in_level[v] and weights[v] > 0]
         return sum(flow.begins), nodes
 
@@ -73,6 +79,7 @@ class _Flow:
     def __init__(self, order: Order, weights: Sequence[int]) -> None:
         self.size = order.size
         self.tail, self.head, self.down, self.up = order.tail, order.head, order.down, order.up
+        self.below = order.below
         self.used = [0] * len(order.tail)
         self.through = [0] * self.size
         self.ends = list(weights)
@@ -128,15 +135,8 @@ class _Flow:
 
     def levels(self) -> bool:
         """Breadth first from every open end; stops at the nearest open beginning. False if there is none to reach."""
-        tail, head, down, up, used, through, begins = (
-            self.tail,
-            self.head,
-            self.down,
-            self.up,
-            self.used,
-            self.through,
-            self.begins,
-        )
+        tail, below, up, used = self.tail, self.below, self.up, self.used
+        through, begins = self.through, self.begins
         self.in_level = in_level = [-1] * self.size
         self.out_level = out_level = [-1] * self.size
         outs = [u for u in range(self.size) if self.ends[u]]
@@ -148,8 +148,7 @@ class _Flow:
             found = False
             level += 1
             for u in outs:
-                for edge in down[u]:
-                    v = head[edge]
+                for v in below[u]:
                     if in_level[v] < 0:
                         in_level[v] = level
                         ins.append(v)
@@ -181,7 +180,7 @@ class _Flow:
 
         A way is kept as (kind, edge or node, node come from), innermost last. Kinds: 0 along an edge, 1 back out of a node
         passed through, 2 through a node, 3 back along an edge in use."""
-        tail, head, down, up, used, through = self.tail, self.head, self.down, self.up, self.used, self.through
+        tail, below, down, up, used, through = self.tail, self.below, self.down, self.up, self.used, self.through
         in_level, out_level, ends, begins, last = self.in_level, self.out_level, self.ends, self.begins, self.last
         next_out = [0] * self.size
         next_in = [0] * self.size
@@ -192,14 +191,15 @@ class _Flow:
             node, outside = start, True
             while ends[start]:
                 if outside:
-                    edges, k, level = down[node], next_out[node], out_level[node] + 1
-                    while k < len(edges) and in_level[head[edges[k]]] != level:
+                    nodes, k, level = below[node], next_out[node], out_level[node] + 1
+                    degree = len(nodes)
+                    while k < degree and in_level[nodes[k]] != level:
                         k += 1
                     next_out[node] = k
-                    if k < len(edges):
-                        path.append((0, edges[k], node))
-                        node, outside = head[edges[k]], False
-                    elif k == len(edges) and through[node] and in_level[node] == level:
+                    if k < degree:
+                        path.append((0, down[node][k], node))
+                        node, outside = nodes[k], False
+                    elif k == degree and through[node] and in_level[node] == level:
                         path.append((1, node, node))
                         outside = False
                     else:
