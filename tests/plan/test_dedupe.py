@@ -91,6 +91,17 @@ def test_steps_that_must_run_each_time_are_alone() -> None:
     assert plan.keys.keys["a"] != other.keys.keys["a"]
 
 
+def test_data_that_looks_like_an_expression_is_not_one() -> None:
+    up = base("up")
+    through = key(base("down", inputs={"k": up.outputs["y"]}), up)
+    up_key = key(up)
+    for literal in (f'$${{{{ steps["{up_key}"].outputs.y }}}}', {"of": up_key, "output": "y"}, {"expr": "params.n"}):
+        assert key(base("down", inputs={"k": literal}), up) != through
+    n = WorkflowParam("n", int)
+    open_ = make(Workflow("w", [base(inputs={"k": n})], params=[n]).graph).keys.keys["a"]
+    assert key(base(inputs={"k": {"expr": "params.n"}})) != open_ != key(base(inputs={"k": "$${{ params.n }}"}))
+
+
 def differ(a: ContainerJob, b: ContainerJob, *others: ContainerJob) -> list[str]:
     plans: list[Plan] = [make(Workflow("w", [*others, job]).graph) for job in (a, b)]
     return why_differ(plans[0].keys, plans[1].keys, a.name, b.name)

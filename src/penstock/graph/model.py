@@ -375,12 +375,12 @@ def action_values(action: Action) -> Iterator[tuple[str, Value]]:
             return
 
 
-def step_values(step: Step) -> Iterator[tuple[str, Value]]:
-    """(place, value) of everything in a step that may read its surroundings."""
-    for given in step.inputs:
+def step_values(step: Step, inputs: bool = True) -> Iterator[tuple[str, Value]]:
+    """(place, value) of everything in a step that may read its surroundings; on request without its inputs."""
+    for given in step.inputs if inputs else ():
         yield f"inputs.{given.name}", given.value
     for name, value in action_values(step.action):
-        if value:
+        if value and type(value) is not str:
             yield f"{step.action.kind}.{name}", value
     if step.trigger is not None:
         yield "trigger", step.trigger
@@ -399,9 +399,10 @@ def step_values(step: Step) -> Iterator[tuple[str, Value]]:
 
 def upstream_in(value: Value) -> Iterator[str]:
     """The names of the steps that a value reads."""
-    if type(value) is str:
+    kind = type(value)
+    if kind is str:
         return
-    for expr in expressions(value):
+    for expr in (value,) if kind is Expr else expressions(value):
         for path in references(expr.text):
             if path[0] == "steps" and len(path) > 1:
                 yield path[1]
@@ -410,9 +411,12 @@ def upstream_in(value: Value) -> Iterator[str]:
 def edges_of(step: Step) -> dict[str, frozenset[Outcome]]:
     """Every step that this one waits for, said or inferred, with the outcomes it goes on with. What is said wins."""
     found = {edge.step: edge.outcomes for edge in step.needs}
-    for place, value in step_values(step):
+    for given in step.inputs:
+        for name in upstream_in(given.value):
+            found.setdefault(name, NORMAL)
+    for place, value in step_values(step, inputs=False):
+        # A trigger decides by itself what an outcome means.
+        wanted = frozenset(Outcome) if place == "trigger" else NORMAL
         for name in upstream_in(value):
-            if name not in found:
-                # A trigger decides by itself what an outcome means.
-                found[name] = frozenset(Outcome) if place == "trigger" else NORMAL
+            found.setdefault(name, wanted)
     return found

@@ -10,13 +10,14 @@ effect (suspend, http, resource), gets a key of its own that nothing else can ha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.graph.codec import digest_of, encode, encode_value
 from penstock.graph.evaluate import ABSENT, EvaluationError, resolve, to_text
-from penstock.graph.expr import Expr, Node, Template, path_of, reference, references, replace, simple_path
+from penstock.graph.expr import Expr, Node, Template, reference, references, replace, simple_path
 from penstock.graph.model import (
     MISSING,
     Container,
@@ -34,6 +35,7 @@ from penstock.graph.model import (
 )
 from penstock.graph.rewrite import as_node
 
+_KEY = re.compile(r"sha256:[0-9a-f]{64}")
 Identity = dict[str, Any]
 
 
@@ -111,11 +113,9 @@ class _Keying:
         return data
 
     def output(self, output: Output, scope: _Scope) -> Any:
-        given = [
-            [] if value is MISSING else [encode_value(value)] if value is output.default else [scope.identity(value)]
-            for value in (output.default, output.value)
-        ]
-        return [output.name, str(output.type), output.path, *given]
+        default = [] if output.default is MISSING else [encode_value(output.default)]
+        value = [] if output.value is MISSING else [scope.identity(output.value)]
+        return [output.name, str(output.type), output.path, default, value]
 
     def action(self, step: Step, scope: _Scope, path: str) -> Identity:
         match step.action:
@@ -174,20 +174,19 @@ class _Scope:
     keys: Mapping[str, str]
 
     def identity(self, value: Value) -> Any:
-        """The value itself if it is known now; otherwise the expression, with keys for names."""
-        if value is None or (type(value) is str and "${{" not in value):
+        """The value itself if it is known now; otherwise the expression as text, with keys for names.
+
+        As in documents, text that has `${{` in it without being an expression is escaped: nothing else can look like one."""
+        kind = type(value)
+        if not value or (kind is str and "${{" not in value):
             return value
-        if isinstance(value, Expr):
-            path = simple_path(value.text) or path_of(value.node)
-            if (
-                path is not None
-                and len(path) == 4
-                and path[1] in self.keys
-                and (path[0], path[2]) == ("steps", "outputs")
-            ):
-                return {"of": self.keys[path[1]], "output": path[3]}
-            found = self.stand_in(value)
-            return {"expr": found.text} if isinstance(found, Expr) else encode_value(found)
+        if kind is tuple and all(type(item) is str and "${{" not in item for item in value):
+            return value
+        if kind is Expr:
+            path = simple_path(value.text)
+            if path is not None and len(path) == 4 and path[1] in self.keys:
+                return f'${{{{ steps["{self.keys[path[1]]}"].outputs.{path[3]} }}}}'
+            return encode_value(self.stand_in(value))
         if isinstance(value, Template):
             found = self.stand_in(value)
             return encode_value(found)
@@ -261,7 +260,7 @@ def why_differ(a: Keys, b: Keys, path_a: str, path_b: str) -> list[str]:
 def _differences(a: Any, b: Any, where: str, names_a: Mapping[str, str], names_b: Mapping[str, str]) -> Iterator[str]:
     if a == b and type(a) is type(b):
         return
-    if isinstance(a, dict) and isinstance(b, dict) and not ({"of", "expr"} & (a.keys() | b.keys())):
+    if isinstance(a, dict) and isinstance(b, dict):
         for key in [*a, *(other for other in b if other not in a)]:
             inner = where if key == "action" else f"{where} {key}".strip()
             if key == "private":
@@ -273,12 +272,7 @@ def _differences(a: Any, b: Any, where: str, names_a: Mapping[str, str], names_b
 
 
 def _shown(value: Any, names: Mapping[str, str]) -> str:
-    if isinstance(value, dict) and "of" in value:
-        return f"{names.get(value['of'], 'a step')}.{value['output']} ({value['of'][7:15]})"
-    if isinstance(value, dict) and "expr" in value:
-        value = value["expr"]
-    text = str(value)
-    for key, path in names.items():
-        if key in text:
-            text = text.replace(key, f"{path} {key[7:15]}")
+    text = str(list(value) if isinstance(value, tuple) else value)
+    for key in _KEY.findall(text):
+        text = text.replace(f'steps["{key}"]', f"{names.get(key, 'a step')} ({key[7:15]})")
     return text if len(text) <= 80 else text[:40] + "…" + text[-36:]
