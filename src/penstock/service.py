@@ -133,9 +133,10 @@ def _typed(param: Parameter, text: str) -> Any:
 
 
 def plan(target: str, given: Sequence[str] = (), unit: str | None = None) -> Plan:
-    from penstock.plan.make import make
+    from penstock.plan.make import make, uninterrupted
 
-    workflow = load(target)
+    with uninterrupted():
+        workflow = load(target)
     if unit is not None and unit not in list(Unit):
         raise PlanError(
             Problem("P404", f"{unit!r} is not a unit", f"use one of {', '.join(Unit)}.{nearest(unit, Unit)}")

@@ -106,7 +106,7 @@ def _resources(options: Mapping[str, Any]) -> dict[str, int]:
     for resource, amount in asked.items():
         try:
             found[resource] = quantity.parse(amount)
-        except (ValueError, AttributeError, TypeError) as error:
+        except (ValueError, AttributeError, TypeError) as error:  # a list is not even hashable
             raise wrong("P108", f"{resource}: {error}", "write a Kubernetes quantity: 2, 500m, 4Gi") from None
         if found[resource] < 0:
             raise wrong("P230", f"{resource} is {amount}", "ask for nothing, or for more than nothing")

@@ -347,20 +347,20 @@ class _Reader:
             return self.type(value, path)
         if hint is Edge and isinstance(value, str):
             return Edge(value)
-        origin = get_origin(hint)
+        origin, args = _anatomy(hint)
         if origin in (Union, UnionType):
-            return self.union(get_args(hint), value, path)
+            return self.union(args, value, path)
         if origin in (tuple, frozenset):
             if not isinstance(value, list):
                 raise _Wrong(path, f"expected a list, found {_kind(value)}", "write a list: [ … ]")
-            if get_args(hint)[0] is Any:
+            if args[0] is Any:
                 return self.value(value, path)
-            items = (self.item(get_args(hint)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+            items = (self.item(args[0], item, f"{path}[{i}]") for i, item in enumerate(value))
             return origin(item for item in items if item is not _LOST)
         if origin is not None and issubclass(origin, Mapping):
             if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
                 raise _Wrong(path, f"expected a mapping with text as keys, found {_kind(value)}", "write {name: value}")
-            return {key: self.typed(get_args(hint)[1], item, _under(path, key)) for key, item in value.items()}
+            return {key: self.typed(args[1], item, _under(path, key)) for key, item in value.items()}
         if isinstance(hint, type) and issubclass(hint, Enum):
             return self.enum(hint, value, path)
         if hasattr(hint, "__dataclass_fields__"):
@@ -473,6 +473,11 @@ class _Wrong(Exception):
     def __init__(self, path: str, message: str, fix: str, code: str = "P105") -> None:
         super().__init__(message)
         self.path, self.message, self.fix, self.code = path, message, fix, code
+
+
+@cache
+def _anatomy(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
 
 
 @cache

@@ -636,6 +636,7 @@ def _extend(node: Node, names: tuple[str, ...]) -> Node:
 # -- text with expressions in it --------------------------------------------------------------------------------------
 
 _OPEN = re.compile(r"\$?\$\{\{")
+_ONLY = re.compile(r"\$\{\{ ([\w.]+) \}\}\Z", re.A)
 
 
 def parse_template(text: str) -> str | Expr | Template:
@@ -644,6 +645,9 @@ def parse_template(text: str) -> str | Expr | Template:
     `$${{` stands for a literal `${{`. Raises ExpressionError with its position in `text`."""
     if "${{" not in text:
         return text
+    only = _ONLY.match(text)
+    if only is not None and _SIMPLE.match(only[1]):
+        return Expr.of(only[1])
     parts: list[str | Expr] = []
     plain = ""
     at = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 _SUFFIX: dict[str, Fraction] = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
@@ -25,6 +26,7 @@ LARGEST = (2**63 - 1) * 1000
 """Kubernetes keeps quantities in 64 bits; anything above is a typing error."""
 
 
+@lru_cache(maxsize=4096, typed=True)
 def parse(text: str | int | float) -> int:
     """The amount in thousandths. Raises ValueError with the reason when `text` is no quantity."""
     if isinstance(text, bool):

@@ -22,7 +22,7 @@ Orders = dict[str, tuple[list[str], dict[str, tuple[str, ...]]]]
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Without Python's cycle collector: planning only builds, and the collector would walk all of it again and again, which is
     a third of the time at a hundred thousand steps."""
     was_on = gc.isenabled()
@@ -45,23 +45,23 @@ class Plan:
 
     @cached_property
     def stages(self) -> list[stages.Stage]:
-        with _uninterrupted():
+        with uninterrupted():
             return stages.stages(self.level, self.workflow)
 
     @cached_property
     def peaks(self) -> dict[str, demand.Peak]:
         """By resource: the most that can be held at one moment."""
-        with _uninterrupted():
+        with uninterrupted():
             return demand.peaks(self.level)
 
     @cached_property
     def reservations(self) -> list[reserve.Reservation]:
-        with _uninterrupted():
+        with uninterrupted():
             return reserve.reserve(self.level, self.stages, self.unit)
 
     @cached_property
     def keys(self) -> Keys:
-        with _uninterrupted():
+        with uninterrupted():
             return content_keys(self.workflow, self.params, self.orders, salt=self.digest if self.has_private() else "")
 
     @cached_property
@@ -140,7 +140,7 @@ class Plan:
 
 def make(workflow: Workflow, params: Mapping[str, Any] | None = None, unit: Unit | str | None = None) -> Plan:
     """Raises InvalidWorkflow or PlanError with every Problem found."""
-    with _uninterrupted():
+    with uninterrupted():
         return _make(workflow, params, unit)
 
 
