@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -132,11 +133,12 @@ def bug(failure: Exception) -> None:
 def explanation(code: str, entry: Mapping[str, str]) -> None:
     click.echo(paint(f"{code}  {entry['title']}", bold=True))
     click.echo()
-    click.echo(entry["text"].strip())
+    for paragraph in entry["text"].strip().split("\n\n"):
+        click.echo(textwrap.fill(paragraph, min(shutil.get_terminal_size().columns, 110)) + "\n")
     for name in ("wrong", "right"):
         if entry.get(name):
-            click.echo(f"\n{name}:")
-            click.echo("\n".join(f"    {line}" for line in entry[name].rstrip().splitlines()))
+            click.echo(f"{name}:")
+            click.echo("\n".join(f"    {line}" for line in entry[name].rstrip().splitlines()) + "\n")
 
 
 # -- plans ------------------------------------------------------------------------------------------------------------
@@ -271,6 +273,10 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
+def _short(text: str, resource: str) -> str:
+    return quantity.short(quantity.parse(text), resource)
+
+
 def merged(found: Merged) -> None:
     data = found.as_data()
     names = ", ".join(data["workflows"])
@@ -279,13 +285,13 @@ def merged(found: Merged) -> None:
     rows = [[noun, str(data[noun]["before"]), str(data[noun]["after"])] for noun in ("steps", "tasks")]
     before, after = data["peak"]["before"], data["peak"]["after"]
     rows += [
-        [f"peak {_SHORT.get(resource, resource)}", before[resource], after.get(resource, "0")] for resource in before
+        [f"peak {_SHORT.get(name, name)}", _short(before[name], name), _short(after.get(name, "0"), name)]
+        for name in before
     ]
     table(["", "APART", "MERGED"], rows, "  ")
-    saved = ", ".join(f"{text} {_SHORT.get(resource, resource)}" for resource, text in data["saved"].items())
-    click.echo(
-        f"\nsaved: {data['steps']['before'] - data['steps']['after']} steps" + (f", together {saved}" if saved else "")
-    )
+    steps = data["steps"]["before"] - data["steps"]["after"]
+    saved = ", ".join(f"{_short(text, name)} {_SHORT.get(name, name)}" for name, text in data["saved"].items())
+    click.echo(f"\nsaved: {steps} step{'s' if steps != 1 else ''}" + (f", together {saved}" if saved else ""))
     if found.shared:
         click.echo()
         table(
@@ -309,4 +315,4 @@ def diff(found: PlanDiff) -> None:
     rows += [["", "peak", line] for line in found.peaks]
     rows += [["", "parameter", line] for line in found.params]
     table(["", "STEP", "WHAT"], rows)
-    click.echo(f"{len(found.same)} steps are the same")
+    click.echo(f"{len(found.same)} the same")
