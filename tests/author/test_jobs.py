@@ -251,3 +251,16 @@ def test_a_workflow_function_has_exit_handlers() -> None:
 
     assert flow.check() == []
     assert [step.name for step in flow.graph.on_exit] == ["clean", "notify-2"]
+
+
+def test_reading_what_may_be_skipped_is_a_warning_until_it_is_settled() -> None:
+    def flow(default: object = None, same: bool = False, succeeded: bool = False) -> Workflow:
+        n = WorkflowParam("n", int, 1)
+        output = WorkflowParam("x", int) if default is None else WorkflowParam("x", int, default)
+        a = ContainerJob("a", "i", when=n > 3, outputs=[output])
+        b = ContainerJob("b", "i", args=[a.outputs["x"]], when=(n > 3) & (n < 9) if same else None)
+        return Workflow("w", [a, b.after(a, outcomes=["succeeded"]) if succeeded else b], params=[n])
+
+    assert codes(flow()) == ["P224"]
+    assert codes(flow(default=0)) == codes(flow(same=True)) == codes(flow(succeeded=True)) == []
+    assert make(flow().graph).warnings[0].severity == "warning"

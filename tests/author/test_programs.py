@@ -142,6 +142,7 @@ def test_random_programs_mean_the_same_compiled_and_plain(body: list[str], x: in
         assert error.problems[0].source.line > 1 and error.problems[0].fix
         return
     problems = [problem for problem in flow.check() if problem.severity == "error"]
+    assert "P224" not in {problem.code for problem in flow.check()}, source
     if {problem.code for problem in problems} - {"P221", "P222"}:
         raise AssertionError((source, problems))
     if problems:

@@ -7,14 +7,12 @@ at each definition, each in its own scope: names, references, types, order, cond
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from penstock.errors import Problem, Source, nearest
 from penstock.graph import quantity, types
-from penstock.graph.expr import Expr, Node, Template, path_of, references, show, simple_path
-from penstock.graph.infer import Lookup, TypeMismatch, infer
+from penstock.graph.expr import Expr, Template
 from penstock.graph.links import Links, links_of
 from penstock.graph.model import (
     MISSING,
@@ -24,7 +22,6 @@ from penstock.graph.model import (
     Function,
     Http,
     Nested,
-    Outcome,
     Output,
     Parameter,
     Resource,
@@ -32,16 +29,24 @@ from penstock.graph.model import (
     Script,
     Step,
     Suspend,
-    Value,
     While,
     Workflow,
     action_values,
-    expressions,
-    upstream_in,
 )
 from penstock.graph.order import NotOrdered, topological
-from penstock.graph.satisfy import never
-from penstock.graph.types import ANY, BOOL, STR, Type, list_of
+from penstock.graph.places import (
+    ALWAYS,
+    MOST_PROBLEMS,
+    OBJECT,
+    ROOTS,
+    Place,
+    brief,
+    output_types,
+    own_output_types,
+    problem,
+)
+from penstock.graph.reach import Reach, place_of
+from penstock.graph.types import ANY, BOOL, Type, list_of
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?\Z", re.A)
 VARIABLE = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9_])?\Z", re.A)
@@ -49,7 +54,6 @@ RESOURCE_NAME = re.compile(
     r"(?:[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-._A-Za-z0-9]{0,61}[A-Za-z0-9])?\Z", re.A
 )
 LARGEST_COUNT = 10_000_000
-MOST_PROBLEMS = 200
 
 
 def check(workflow: Workflow, links: Mapping[str, Links] | None = None) -> list[Problem]:
@@ -60,7 +64,7 @@ def check(workflow: Workflow, links: Mapping[str, Links] | None = None) -> list[
     for definition in workflow.definitions:
         if definition.name in definitions:
             problems.append(
-                _problem(
+                problem(
                     "P210",
                     f"two definitions are named {definition.name!r}",
                     "rename one",
@@ -71,7 +75,7 @@ def check(workflow: Workflow, links: Mapping[str, Links] | None = None) -> list[
         definitions[definition.name] = definition
         if definition.definitions:
             problems.append(
-                _problem(
+                problem(
                     "P213",
                     f"the definition {definition.name!r} has definitions of its own",
                     "move them to the root",
@@ -89,12 +93,6 @@ def check(workflow: Workflow, links: Mapping[str, Links] | None = None) -> list[
 
 def errors(workflow: Workflow) -> list[Problem]:
     return [problem for problem in check(workflow) if problem.severity == "error"]
-
-
-def _problem(code: str, message: str, fix: str, where: str, source: Source | None, severity: str = "error") -> Problem:
-    return Problem(
-        code, message, fix, where=where, source=source, severity="warning" if severity == "warning" else "error"
-    )
 
 
 def _recursion(root: Workflow, definitions: Mapping[str, Workflow]) -> Iterator[Problem]:
@@ -116,7 +114,7 @@ def _recursion(root: Workflow, definitions: Mapping[str, Workflow]) -> Iterator[
     except NotOrdered as cycle:
         path = " → ".join([*cycle.names, cycle.names[0]])
         place = definitions[cycle.names[0]]
-        yield _problem(
+        yield problem(
             "P213",
             f"the workflow calls itself: {path}",
             "repeat with a while loop instead of recursion",
@@ -125,7 +123,7 @@ def _recursion(root: Workflow, definitions: Mapping[str, Workflow]) -> Iterator[
         )
     for name, definition in definitions.items():
         if name not in reached:
-            yield _problem(
+            yield problem(
                 "P222",
                 f"no step uses the definition {name!r}",
                 "remove it, or use it",
@@ -135,49 +133,8 @@ def _recursion(root: Workflow, definitions: Mapping[str, Workflow]) -> Iterator[
             )
 
 
-@dataclass(slots=True)
-class _Place:
-    """Where an expression stands: what it may read there."""
-
-    where: str
-    source: Source | None
-    roots: frozenset[str]
-    own: Mapping[str, Type]
-    """Types of `item.x`, `inputs.x`, `outputs.x`, keyed by both names with a dot."""
-    exit: bool = False
-
-
-_ALWAYS = frozenset({"params", "steps"})
-_OBJECT = frozenset({"object", "status", "spec", "metadata"})
-_ROOTS = {
-    (looped, on_exit): (around, around | {"inputs"})
-    for looped in (False, True)
-    for on_exit in (False, True)
-    for around in [_ALWAYS | ({"item"} if looped else set()) | ({"workflow"} if on_exit else set())]
-}
-"""(has a for-each, is an exit handler) -> what its inputs may read, and what its action may read besides."""
-
-
-class _Checker:
+class _Checker(Reach):
     """One workflow in its own scope."""
-
-    def __init__(self, workflow: Workflow, definitions: Mapping[str, Workflow], prefix: str, links: Links) -> None:
-        self.workflow = workflow
-        self.links = links
-        self.definitions = definitions
-        self.prefix = prefix
-        self.problems: list[Problem] = []
-        self.params = {param.name: param for param in workflow.params}
-        self.steps: dict[str, Step] = {}
-        self.outputs: dict[str, dict[str, Type]] = {}
-
-    def report(
-        self, code: str, message: str, fix: str, where: str, source: Source | None = None, severity: str = "error"
-    ) -> None:
-        if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(
-                _problem(code, message, fix, self.prefix + where, source or self.workflow.source, severity)
-            )
 
     def run(self) -> list[Problem]:
         workflow = self.workflow
@@ -194,7 +151,7 @@ class _Checker:
                     step.source,
                 )
             self.steps[step.name] = step
-            self.outputs[step.name] = _output_types(step, self.definitions)
+            self.outputs[step.name] = output_types(step, self.definitions)
         exits = {step.name for step in workflow.on_exit}
         for step in everything:
             self.step(step, step.name in exits)
@@ -229,15 +186,15 @@ class _Checker:
                 if value is not MISSING and not types.accepts(param.type, value):
                     self.report(
                         "P220",
-                        f"{_brief(value)} is not {param.type}",
+                        f"{brief(value)} is not {param.type}",
                         f"give a value of type {param.type}, or change the type",
                         where,
                     )
             if param.choices and param.default is not MISSING and param.default not in param.choices:
                 self.report(
                     "P220",
-                    f"the default {_brief(param.default)} is not among the choices",
-                    f"choose one of {_brief(param.choices)}",
+                    f"the default {brief(param.default)} is not among the choices",
+                    f"choose one of {brief(param.choices)}",
                     where,
                 )
 
@@ -270,7 +227,7 @@ class _Checker:
     # -- one step
 
     def step(self, step: Step, on_exit: bool) -> None:
-        where = _where(step.name, {step.name} if on_exit else set())
+        where = place_of(step.name, {step.name} if on_exit else set())
         self.name(step.name, NAME, where, step.source)
         if step.resources or step.replicas != 1:
             self.amounts(step, where)
@@ -284,13 +241,13 @@ class _Checker:
             self.unique([given.name for given in step.inputs], "input", where, step.source)
         if len(step.outputs) > 1:
             self.unique([output.name for output in step.outputs], "output", where, step.source)
-        around, within = _ROOTS[step.each is not None, on_exit]
-        place = _Place(where, step.source, around, own, on_exit)
+        around, within = ROOTS[step.each is not None, on_exit]
+        place = Place(where, step.source, around, own, on_exit)
         for given in step.inputs:
             if not VARIABLE.match(given.name):
                 self.name(given.name, VARIABLE, f"{where}.inputs.{given.name}", step.source)
             self.value(given.value, given.type, place, "inputs." + given.name)
-        inside = _Place(where, step.source, within, own, on_exit)
+        inside = Place(where, step.source, within, own, on_exit)
         for name, value in action_values(step.action):
             if value and type(value) is not str:
                 self.value(value, ANY, inside, f"{step.action.kind}.{name}")
@@ -361,7 +318,7 @@ class _Checker:
                 source,
             )
         if retry.when is not None:
-            self.value(retry.when, BOOL, _Place(where, source, frozenset({"attempt"}), {}), "retry.when")
+            self.value(retry.when, BOOL, Place(where, source, frozenset({"attempt"}), {}), "retry.when")
 
     def loop_variables(self, step: Step, where: str, on_exit: bool) -> dict[str, Type]:
         """The types of `item.x`; reports items that are not lists, and zipped lists of different lengths."""
@@ -381,7 +338,7 @@ class _Checker:
                 "P223", "the for-each has no variables", "give it something to go over", f"{where}.each", step.source
             )
         self.count(step.each.parallel, f"{where}.each.parallel", step.source)
-        roots = _ALWAYS | {"item"} | ({"workflow"} if on_exit else set())
+        roots = ALWAYS | {"item"} | ({"workflow"} if on_exit else set())
         for axis in step.each.axes:
             found: dict[str, Type] = {}
             lengths: dict[str, int] = {}
@@ -398,7 +355,7 @@ class _Checker:
                 given = self.value(
                     items,
                     list_of(ANY),
-                    _Place(where, step.source, frozenset(roots), own, on_exit),
+                    Place(where, step.source, frozenset(roots), own, on_exit),
                     f"each.{name}",
                     "P223",
                 )
@@ -417,16 +374,16 @@ class _Checker:
             own |= found
         return own
 
-    def loop(self, step: Step, loop: While, place: _Place) -> None:
+    def loop(self, step: Step, loop: While, place: Place) -> None:
         self.count(loop.max_iterations, f"{place.where}.loop.max_iterations", place.source)
         self.word(loop.test, ("before", "after"), f"{place.where}.loop.test", place.source)
         self.word(loop.at_limit, ("stop", "fail"), f"{place.where}.loop.at_limit", place.source)
         own = {f"inputs.{given.name}": given.type for given in step.inputs}
-        outs = _own_output_types(step, self.definitions)
+        outs = own_output_types(step, self.definitions)
         if loop.test == "after":
             own |= {f"outputs.{name}": type_ for name, type_ in outs.items()}
-        roots = _ALWAYS | {"inputs"} | ({"outputs"} if loop.test == "after" else set())
-        inner = _Place(place.where, place.source, frozenset(roots), own, place.exit)
+        roots = ALWAYS | {"inputs"} | ({"outputs"} if loop.test == "after" else set())
+        inner = Place(place.where, place.source, frozenset(roots), own, place.exit)
         self.value(loop.condition, BOOL, inner, "loop.condition")
         inputs = {given.name: given.type for given in step.inputs}
         for name, output in loop.carry.items():
@@ -456,26 +413,26 @@ class _Checker:
                     place.source,
                 )
 
-    def step_output(self, step: Step, output: Output, place: _Place) -> None:
+    def step_output(self, step: Step, output: Output, place: Place) -> None:
         where = f"outputs.{output.name}"
         if not VARIABLE.match(output.name):
             self.name(output.name, VARIABLE, f"{place.where}.{where}", step.source)
         if output.value is not MISSING:
             extra: frozenset[str] = frozenset()
             if isinstance(step.action, Resource):
-                extra = _OBJECT
+                extra = OBJECT
             elif isinstance(step.action, Http):
                 extra = frozenset({"response"})
             self.value(
                 output.value,
                 output.type,
-                _Place(place.where, place.source, place.roots | extra, place.own, place.exit),
+                Place(place.where, place.source, place.roots | extra, place.own, place.exit),
                 where,
             )
         if output.default is not MISSING and not types.accepts(output.type, output.default):
             self.report(
                 "P220",
-                f"the default {_brief(output.default)} is not {output.type}",
+                f"the default {brief(output.default)} is not {output.type}",
                 f"give a value of type {output.type}",
                 f"{place.where}.{where}",
                 step.source,
@@ -492,9 +449,9 @@ class _Checker:
                 where,
             )
             return
-        self.value(output.value, output.type, _Place("", self.workflow.source, _ALWAYS, {}), where)
+        self.value(output.value, output.type, Place("", self.workflow.source, ALWAYS, {}), where)
 
-    def action(self, step: Step, place: _Place) -> None:
+    def action(self, step: Step, place: Place) -> None:
         match step.action:
             case Nested():
                 self.nested(step, step.action, place)
@@ -508,7 +465,7 @@ class _Checker:
                         f"{place.where}.resource.manifest",
                         step.source,
                     )
-                roots = _Place(place.where, place.source, _OBJECT, {})
+                roots = Place(place.where, place.source, OBJECT, {})
                 for name, condition in (("success_condition", success), ("failure_condition", failure)):
                     if condition is not None:
                         self.value(condition, BOOL, roots, f"resource.{name}")
@@ -519,7 +476,7 @@ class _Checker:
                     self.value(
                         success,
                         BOOL,
-                        _Place(place.where, place.source, frozenset({"response"}), {}),
+                        Place(place.where, place.source, frozenset({"response"}), {}),
                         "http.success_condition",
                     )
             case Suspend(duration=duration):
@@ -549,7 +506,7 @@ class _Checker:
                     step.source,
                 )
 
-    def nested(self, step: Step, action: Nested, place: _Place) -> None:
+    def nested(self, step: Step, action: Nested, place: Place) -> None:
         target = self.definitions.get(action.name)
         if target is None:
             self.report(
@@ -590,282 +547,6 @@ class _Checker:
                         step.source,
                     )
 
-    # -- expressions
-
-    def known_step(self, name: str, place: _Place, what: str) -> bool:
-        if name in self.steps:
-            return True
-        self.report(
-            "P201",
-            f"there is no step {name!r}",
-            f"add it to the workflow, or name another.{nearest(name, self.steps)}",
-            f"{place.where}.{what}".lstrip("."),
-            place.source,
-        )
-        return False
-
-    def value(self, value: Value, wanted: Type, place: _Place, what: str, code: str = "P220") -> Type:
-        """Checks every expression in `value`, and that the whole fits `wanted`. Returns the type found."""
-        before = len(self.problems)
-        simple = simple_path(value.text) if type(value) is Expr else None
-        if simple is not None:
-            if len(simple) == 4 and "steps" in place.roots:
-                # By far the most frequent case, looked up without ceremony when it is good.
-                known = self.outputs.get(simple[1], {}).get(simple[3])
-                if known is not None and types.fits(known, wanted):
-                    return known
-            if not self.path(simple, place, what):
-                return ANY
-            found, _ = self.find(simple, place)
-            if types.fits(found, wanted):
-                return found
-        elif type(value) is str and wanted.name == "any":
-            return ANY
-        elif not isinstance(value, Expr):
-            for expr in expressions(value):
-                self.expression(expr, place, what)
-        elif not self.references(value, place, what):
-            return ANY
-        if len(self.problems) > before or (wanted.name == "any" and not isinstance(value, Expr)):
-            return ANY
-        where = f"{place.where}.{what}".lstrip(".")
-        try:
-            found = self.raw_type(value, place)
-        except TypeMismatch as error:
-            self.report("P220", str(error), "make the types fit", where, place.source)
-            return ANY
-        if not types.fits(found, wanted) and not (
-            not isinstance(value, Expr | Template) and types.accepts(wanted, value)
-        ):
-            given = value.text if isinstance(value, Expr) else _brief(value)
-            self.report(
-                code,
-                f"{given} is {found}, and {wanted} is needed here",
-                f"give a value of type {wanted}",
-                where,
-                place.source,
-            )
-        return found
-
-    def expression(self, expr: Expr, place: _Place, what: str) -> None:
-        if self.references(expr, place, what):
-            try:
-                infer(expr.node, self.lookup(place))
-            except TypeMismatch as error:
-                self.report("P220", str(error), "make the types fit", f"{place.where}.{what}".lstrip("."), place.source)
-
-    def type_of(self, value: Value, place: _Place) -> Type | None:
-        try:
-            return self.raw_type(value, place)
-        except TypeMismatch:
-            return None
-
-    def raw_type(self, value: Value, place: _Place) -> Type:
-        if isinstance(value, Expr):
-            return infer(value.node, self.lookup(place))
-        if isinstance(value, Template):
-            return STR
-        if isinstance(value, tuple) and any(True for _ in expressions(value)):
-            return list_of(types.join(*(self.raw_type(item, place) for item in value)))
-        if isinstance(value, dict) and any(True for _ in expressions(value)):
-            return Type("dict", (types.join(*(self.raw_type(item, place) for item in value.values())),))
-        return types.of_value(value)
-
-    def references(self, expr: Expr, place: _Place, what: str) -> bool:
-        good = True
-        for path in references(expr.text):
-            good = self.path(path, place, what) and good
-        return good
-
-    def path(self, path: tuple[str, ...], place: _Place, what: str) -> bool:
-        root = path[0]
-        where = f"{place.where}.{what}".lstrip(".")
-        if root not in place.roots:
-            known = sorted(place.roots)
-            hint = (
-                "write steps.NAME.outputs.OUTPUT"
-                if root in self.steps
-                else f"read one of {', '.join(known)}.{nearest(root, known)}"
-            )
-            if root in self.params:
-                hint = f"write params.{root}"
-            self.report("P204", f"{root!r} cannot be read here", hint, where, place.source)
-            return False
-        if len(path) == 1:
-            return True
-        if root == "params" and path[1] not in self.params:
-            self.report(
-                "P203",
-                f"there is no parameter {path[1]!r}",
-                f"declare it under `params`.{nearest(path[1], self.params)}",
-                where,
-                place.source,
-            )
-            return False
-        if root == "steps":
-            return self.step_path(path, place, what, where)
-        if root in ("item", "inputs", "outputs") and f"{root}.{path[1]}" not in place.own:
-            known = sorted(key.partition(".")[2] for key in place.own if key.startswith(root + "."))
-            noun = {"item": "loop variable", "inputs": "input", "outputs": "output"}[root]
-            self.report(
-                "P205",
-                f"this step has no {noun} {path[1]!r}",
-                f"known: {', '.join(known) or 'none'}.{nearest(path[1], known)}",
-                where,
-                place.source,
-            )
-            return False
-        return True
-
-    def step_path(self, path: tuple[str, ...], place: _Place, what: str, where: str) -> bool:
-        if not self.known_step(path[1], place, what):
-            return False
-        if len(path) < 3 or path[2] not in ("outputs", "outcome"):
-            self.report(
-                "P202",
-                f"{'.'.join(path)} is neither an output nor an outcome",
-                f"write steps.{path[1]}.outputs.OUTPUT or steps.{path[1]}.outcome",
-                where,
-                place.source,
-            )
-            return False
-        if path[2] == "outcome" or len(path) == 3:
-            return True
-        known = self.outputs[path[1]]
-        if path[3] not in known:
-            self.report(
-                "P202",
-                f"the step {path[1]!r} has no output {path[3]!r}",
-                f"declare it under its `outputs`.{nearest(path[3], known)} Known: {', '.join(known) or 'none'}",
-                where,
-                place.source,
-            )
-            return False
-        return True
-
-    def lookup(self, place: _Place) -> Lookup:
-        return lambda path: self.find(path, place)
-
-    def find(self, path: tuple[str, ...], place: _Place) -> tuple[Type, int]:
-        """The type of the longest part of a path that has one, and how long that part is."""
-        if path[0] == "params" and len(path) > 1 and path[1] in self.params:
-            return self.params[path[1]].type, 2
-        if path[0] == "steps" and len(path) > 3 and path[2] == "outputs":
-            return self.outputs.get(path[1], {}).get(path[3], ANY), 4
-        if path[0] == "steps" and len(path) > 2 and path[2] == "outcome":
-            return STR, 3
-        if path[0] in ("item", "inputs", "outputs") and len(path) > 1:
-            return place.own.get(f"{path[0]}.{path[1]}", ANY), 2
-        return ANY, len(path)
-
-    def condition(self, when: Expr, place: _Place) -> None:
-        before = len(self.problems)
-        self.value(when, BOOL, place, "when")
-        if len(self.problems) > before:
-            return
-
-        def choices(node: Node) -> tuple[Any, ...]:
-            path = path_of(node)
-            known = path is not None and len(path) == 2 and path[0] == "params"
-            return self.params[path[1]].choices if known and path is not None else ()
-
-        def type_of(node: Node) -> Type:
-            return self.type_of(Expr(show(node)), place) or ANY
-
-        if never(when.node, type_of, choices):
-            self.report(
-                "P221",
-                f"{when.text} can never hold",
-                "correct the condition, or remove the step",
-                f"{place.where}.when",
-                place.source,
-            )
-
-    # -- order
-
-    def order(self, exits: set[str]) -> None:
-        edges = self.links.edges
-        for step in self.workflow.steps:
-            for name in (name for name in edges[step.name] if name in exits):
-                self.report(
-                    "P222",
-                    f"the step {step.name!r} waits for the exit handler {name!r}, which runs after everything else",
-                    "move one of them",
-                    f"steps.{step.name}",
-                    step.source,
-                )
-        try:
-            ordered = self.links.order
-        except NotOrdered as cycle:
-            path = " → ".join([*cycle.names, cycle.names[0]])
-            first = self.steps[cycle.names[0]]
-            self.report(
-                "P212",
-                f"these steps wait for one another: {path}",
-                "remove one of the dependencies; to repeat steps, use a while loop",
-                _where(first.name, exits),
-                first.source,
-            )
-            return
-        self.reachable(ordered, edges, exits)
-
-    def reachable(
-        self, ordered: list[str], edges: Mapping[str, Mapping[str, frozenset[Outcome]]], exits: set[str]
-    ) -> None:
-        """Which outcomes can each step have? A step that waits for an impossible one never runs."""
-        dead = {problem.where for problem in self.problems if problem.code == "P221"}
-        possible: dict[str, frozenset[Outcome]] = {}
-        for name in ordered:
-            step = self.steps[name]
-            starved = [
-                up for up, wanted in edges[name].items() if up in possible and wanted and not possible[up] & wanted
-            ]
-            if starved and step.trigger is None:
-                up = starved[0]
-                wanted = ", ".join(sorted(edges[name][up]))
-                self.report(
-                    "P222", f"the step {name!r} can never run: it waits for {up!r} to be {wanted}, and {up!r} can only be {', '.join(sorted(possible[up]))}",
-                    "correct the outcomes, or remove the step", _where(name, exits), step.source,
-                )  # fmt: skip
-                possible[name] = frozenset({Outcome.OMITTED})
-                continue
-            outcomes = (
-                {Outcome.SKIPPED}
-                if f"{self.prefix}{_where(name, exits)}.when" in dead
-                else {Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED, Outcome.CANCELLED}
-            )
-            if step.when is not None or step.each is not None or step.loop is not None:
-                outcomes.add(Outcome.SKIPPED)
-            if step.trigger is not None or any(
-                possible.get(up, frozenset()) - wanted for up, wanted in edges[name].items()
-            ):
-                outcomes.add(Outcome.OMITTED)
-            possible[name] = frozenset(outcomes)
-
-
-def _where(name: str, exits: set[str]) -> str:
-    return f"on_exit.{name}" if name in exits else f"steps.{name}"
-
-
-def _own_output_types(step: Step, definitions: Mapping[str, Workflow]) -> dict[str, Type]:
-    """What one task of the step gives."""
-    found = {output.name: output.type for output in step.outputs}
-    if isinstance(step.action, Nested) and step.action.name in definitions:
-        for output in definitions[step.action.name].outputs:
-            found.setdefault(output.name, output.type)
-    return found
-
-
-def _output_types(step: Step, definitions: Mapping[str, Workflow]) -> dict[str, Type]:
-    """What others read of the step: a list for each output if it has a for-each."""
-    found = _own_output_types(step, definitions)
-    return {name: list_of(type_) for name, type_ in found.items()} if step.each is not None else found
-
-
-def _brief(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
-
 
 def check_arguments(params: tuple[Parameter, ...], given: Mapping[str, object]) -> list[Problem]:
     """Do these values fit these parameters? Called by plan and by every runner before anything starts."""
@@ -885,7 +566,7 @@ def check_arguments(params: tuple[Parameter, ...], given: Mapping[str, object]) 
             problems.append(
                 Problem(
                     "P402",
-                    f"{name}={_brief(value)} is not {known[name].type}",
+                    f"{name}={brief(value)} is not {known[name].type}",
                     f"give a value of type {known[name].type}",
                     where=f"params.{name}",
                 )
@@ -894,13 +575,9 @@ def check_arguments(params: tuple[Parameter, ...], given: Mapping[str, object]) 
             problems.append(
                 Problem(
                     "P402",
-                    f"{name}={_brief(value)} is not among the choices",
+                    f"{name}={brief(value)} is not among the choices",
                     f"choose one of {', '.join(map(str, known[name].choices))}",
                     where=f"params.{name}",
                 )
             )
     return problems
-
-
-Predicate = Callable[[Step], bool]
-__all__ = ["check", "check_arguments", "errors", "upstream_in"]

@@ -29,6 +29,7 @@ from penstock.graph.types import Type
 
 VERSION = "penstock/v1"
 KIND = "Workflow"
+_BREAKS = frozenset("\r\x85\u2028\u2029\ufeff")
 
 
 # -- out --------------------------------------------------------------------------------------------------------------
@@ -52,7 +53,9 @@ def to_yaml(workflow: Workflow) -> str:
             return True
 
     def text(dumper: yaml.SafeDumper, data: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data.strip() else None)
+        # PyYAML folds line breaks that it knows of and YAML readers do not agree on; in double quotes it escapes them.
+        style = '"' if _BREAKS.intersection(data) else "|" if "\n" in data.strip() else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
     Dumper.add_representer(str, text)
     return yaml.dump(
@@ -92,22 +95,31 @@ def _encoder(cls: Any) -> Callable[[Any], Any]:
 
 
 def _encode_fields_of(cls: type) -> Callable[[Any], dict[str, Any]]:
+    hints = get_type_hints(cls)
     plan = [
-        (f.name, f.default_factory() if f.default_factory is not NO_DEFAULT else f.default)
+        (f.name, f.default_factory() if f.default_factory is not NO_DEFAULT else f.default, hints[f.name] in _TEXTS)
         for f in fields(cls)
         if f.name != "source" or cls is model.Script
     ]
 
     def run(thing: Any) -> dict[str, Any]:
         data = {}
-        for name, default in plan:
+        for name, default, text in plan:
             value = getattr(thing, name)
             if value is default or (value == default and (type(value) is type(default) or name in _SECONDS)):
                 continue
-            data[name] = _encode_field(name, value)
+            data[name] = _encode_text(value) if text else _encode_field(name, value)
         return data
 
     return run
+
+
+_TEXTS: tuple[Any, ...] = (str, str | None, str | int | None, tuple[str, ...], Mapping[str, str])
+"""Fields that hold text and no expressions: `${{` in them is just that, on the way out as on the way in."""
+
+
+def _encode_text(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
 
 
 _SECONDS = frozenset({"timeout", "duration", "ttl", "initial", "factor", "longest", "jitter"})

@@ -15,7 +15,7 @@ MAX_BYTES = 64 * 1024 * 1024
 """A hundred thousand steps are about 20 MB. Whatever is larger is not a workflow that a person wrote."""
 MAX_NODES = 20_000_000
 MAX_ALIASED = 100_000
-"""Nodes that aliases may stand for, all together."""
+"""Values that aliases may stand for, all together; a hundred characters are one."""
 MAX_DEPTH = 200
 MARKED = 200_000
 """Above so many nodes only the outer ones keep their line: positions are for documents that people read."""
@@ -111,10 +111,10 @@ def read_all_yaml(text: str, file: str) -> list[tuple[Any, Marks]]:
         loader = loader_class(text)
         try:
             documents = []
-            while loader.check_node():
-                builder = _Builder(loader, file)
-                node = loader.get_node()
-                documents.append((builder.build(node, "$", 0), builder.marks))
+            while (event := loader.get_event()) is not None:
+                if isinstance(event, yaml.DocumentStartEvent):
+                    builder = _Builder(loader, file)
+                    documents.append((builder.build(loader.get_event(), "$", 0), builder.marks))
             return documents
         finally:
             loader.dispose()
@@ -135,107 +135,133 @@ def read_all_yaml(text: str, file: str) -> list[tuple[Any, Marks]]:
 
 
 class _Builder:
-    """YAML nodes -> data. Written out because the stock constructor keeps no positions and expands aliases without limit."""
+    """YAML events -> data. Written out because the stock composer recurses in C until the process dies, and the stock
+    constructor keeps no positions and expands aliases without limit."""
 
     def __init__(self, loader: Any, file: str) -> None:
         self.loader = loader
         self.file = file
         self.marks: Marks = {}
-        self.seen: set[int] = set()
-        self.open: set[int] = set()
+        self.anchors: dict[str, Any] = {}
         self.count = 0
         self.aliased = 0
 
-    def build(self, node: Any, path: str, depth: int, copied: bool = False) -> Any:
+    def build(self, event: Any, path: str, depth: int) -> Any:
+        """The node that begins with this event."""
         import yaml
 
-        self.count += 1
-        mark = node.start_mark
+        mark = event.start_mark
         if len(self.marks) < MARKED:
             self.marks.setdefault(path, (mark.line + 1, mark.column + 1))
-        if isinstance(node, yaml.ScalarNode):
-            self.aliased += copied
-            return self.scalar(node)
-        if node.tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
-            raise self.tagged(node)
-        copied = copied or id(node) in self.seen
-        self.seen.add(id(node))
-        self.aliased += copied
-        if id(node) in self.open:
-            raise refuse("P101", "an alias that contains itself", "write the part out", self.file, mark.line + 1)
-        if self.aliased > MAX_ALIASED or self.count > MAX_NODES:
-            raise refuse(
-                "P101",
-                "aliases blow this document up beyond reason",
-                "write the repeated parts out",
-                self.file,
-                mark.line + 1,
-            )
-        if depth > MAX_DEPTH:
-            raise refuse("P101", f"nested deeper than {MAX_DEPTH}", "flatten the document", self.file, mark.line + 1)
-        self.open.add(id(node))
-        try:
-            if isinstance(node, yaml.SequenceNode):
-                return [self.build(item, f"{path}[{i}]", depth + 1, copied) for i, item in enumerate(node.value)]
-            return self.mapping(node, path, depth, copied)
-        finally:
-            self.open.discard(id(node))
+        if isinstance(event, yaml.AliasEvent):
+            return self.alias(event)
+        self.count += 1
+        if self.count > MAX_NODES:
+            raise self.refused("P101", f"more than {MAX_NODES} values", "pass data by reference", mark)
+        if isinstance(event, yaml.ScalarEvent):
+            value = self.scalar(event, self.tag(event))
+        else:
+            if event.tag not in (None, "!", _TAG + "map", _TAG + "seq"):
+                raise self.tagged(event.tag, mark)
+            if depth > MAX_DEPTH:
+                raise self.refused("P101", f"nested deeper than {MAX_DEPTH}", "flatten the document", mark)
+            if event.anchor is not None:
+                self.anchors[event.anchor] = _OPEN
+            if isinstance(event, yaml.SequenceStartEvent):
+                value = self.sequence(path, depth)
+            else:
+                value = self.mapping(path, depth)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = value
+        return value
 
-    def mapping(self, node: Any, path: str, depth: int, copied: bool) -> dict[Any, Any]:
+    def sequence(self, path: str, depth: int) -> list[Any]:
+        import yaml
+
+        data: list[Any] = []
+        while not isinstance(event := self.loader.get_event(), yaml.SequenceEndEvent):
+            data.append(self.build(event, f"{path}[{len(data)}]", depth + 1))
+        return data
+
+    def mapping(self, path: str, depth: int) -> dict[Any, Any]:
         import yaml
 
         data: dict[Any, Any] = {}
         merged: dict[Any, Any] = {}
-        for key_node, value_node in node.value:
-            line, column = key_node.start_mark.line + 1, key_node.start_mark.column + 1
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise refuse("P102", "a key must be text", "put the key in quotes", self.file, line, column)
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                parts = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
-                for part in reversed(parts):
-                    given = self.build(part, path, depth + 1, copied)
-                    if not isinstance(given, dict):
-                        raise refuse(
-                            "P102", "'<<' merges mappings only", "write the fields out", self.file, line, column
-                        )
-                    merged |= given
-                continue
-            # `on`, `yes` and `no` are words before they are anything else: a retry has a field `on`.
-            key = key_node.value if key_node.tag == "tag:yaml.org,2002:bool" else self.scalar(key_node)
+        while not isinstance(event := self.loader.get_event(), yaml.MappingEndEvent):
+            mark = event.start_mark
+            if isinstance(event, yaml.ScalarEvent):
+                tag = self.tag(event)
+                if tag == _TAG + "merge":
+                    merged = self.merged(self.build(self.loader.get_event(), path, depth + 1), mark) | merged
+                    continue
+                # `on`, `yes` and `no` are words before they are anything else: a retry has a field `on`.
+                key = event.value if tag == _TAG + "bool" else self.scalar(event, tag)
+                if event.anchor is not None:
+                    self.anchors[event.anchor] = key
+            else:
+                key = self.alias(event) if isinstance(event, yaml.AliasEvent) else _OPEN
+            if key is _OPEN or isinstance(key, dict | list):
+                raise self.refused("P102", "a key must be text", "put the key in quotes", mark)
             if key in data:
-                raise refuse(
-                    "P102",
-                    f"the key {str(key)[:80]!r} stands twice in one mapping",
-                    "remove one",
-                    self.file,
-                    line,
-                    column,
-                )
+                raise self.refused("P102", f"the key {str(key)[:80]!r} stands twice in one mapping", "remove one", mark)
             # Keys as long as books do not make paths as long as libraries.
-            place = f"{path}.{key}" if len(path) + len(key_node.value) < 1000 else path
-            if len(self.marks) < MARKED and place is not path and not (copied and place in self.marks):
-                self.marks[place] = (line, column)
-            data[key] = self.build(value_node, place, depth + 1, copied)
+            place = f"{path}.{key}" if len(path) + len(str(key)) < 1000 else path
+            if len(self.marks) < MARKED and place is not path:
+                self.marks[place] = (mark.line + 1, mark.column + 1)
+            data[key] = self.build(self.loader.get_event(), place, depth + 1)
         return merged | data
 
-    def scalar(self, node: Any) -> Any:
-        tag = node.tag.removeprefix("tag:yaml.org,2002:")
-        if tag in ("str", "timestamp", "binary", "value", "merge"):
-            return node.value
-        if tag in ("null", "bool", "int", "float"):
-            if tag == "int" and len(node.value) > 400:
-                raise refuse(
-                    "P102",
-                    "a number of this length",
-                    "write it as text, in quotes",
-                    self.file,
-                    node.start_mark.line + 1,
-                )
-            return self.loader.construct_object(node)
-        raise self.tagged(node)
+    def merged(self, given: Any, mark: Any) -> dict[Any, Any]:
+        parts = given if isinstance(given, list) else [given]
+        if not all(isinstance(part, dict) for part in parts):
+            raise self.refused("P102", "'<<' merges mappings only", "write the fields out", mark)
+        return {key: value for part in reversed(parts) for key, value in part.items()}
 
-    def tagged(self, node: Any) -> DocumentError:
-        tag = node.tag.removeprefix("tag:yaml.org,2002:")[:80]
-        return refuse(
-            "P102", f"the tag !{tag} has no meaning here", "remove the tag", self.file, node.start_mark.line + 1
-        )
+    def alias(self, event: Any) -> Any:
+        value = self.anchors.get(event.anchor, self)
+        if value is self:
+            raise self.refused("P102", f"there is no anchor &{event.anchor[:80]}", "write the part out", event.start_mark)
+        return self.copy(value, event.start_mark)
+
+    def copy(self, value: Any, mark: Any) -> Any:
+        if value is _OPEN:
+            raise self.refused("P101", "an alias that contains itself", "write the part out", mark)
+        self.aliased += 1 + (len(value) // 100 if isinstance(value, str) else 0)
+        if self.aliased > MAX_ALIASED:
+            raise self.refused("P101", "aliases blow this document up beyond reason", "write the repeated parts out", mark)
+        if isinstance(value, list):
+            return [self.copy(item, mark) for item in value]
+        return {key: self.copy(item, mark) for key, item in value.items()} if isinstance(value, dict) else value
+
+    def tag(self, event: Any) -> str:
+        import yaml
+
+        given = event.tag
+        return str(self.loader.resolve(yaml.ScalarNode, event.value, event.implicit) if given in (None, "!") else given)
+
+    def scalar(self, event: Any, tag: str) -> Any:
+        import yaml
+
+        kind = tag.removeprefix(_TAG)
+        if kind in ("str", "timestamp", "binary", "value", "merge"):
+            return event.value
+        if kind == "null":
+            return None
+        if kind not in ("bool", "int", "float"):
+            raise self.tagged(tag, event.start_mark)
+        if kind == "int" and len(event.value) > 400:
+            raise self.refused("P102", "a number of this length", "write it as text, in quotes", event.start_mark)
+        node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
+        return getattr(self.loader, f"construct_yaml_{kind}")(node)
+
+    def tagged(self, tag: str, mark: Any) -> DocumentError:
+        return self.refused("P102", f"the tag !{tag.removeprefix(_TAG)[:80]} has no meaning here", "remove the tag", mark)
+
+    def refused(self, code: str, message: str, fix: str, mark: Any) -> DocumentError:
+        return refuse(code, message, fix, self.file, mark.line + 1, mark.column + 1)
+
+
+_TAG = "tag:yaml.org,2002:"
+_OPEN = object()
+"""Stands for an anchored part that is still being read."""
