@@ -25,7 +25,6 @@ from penstock.graph.expr import (
     Member,
     Name,
     Node,
-    Template,
     Unary,
     is_identifier,
     reference,
@@ -57,6 +56,7 @@ from penstock.graph.model import (
     While,
     Workflow,
 )
+from penstock.graph.template import Template
 from penstock.graph.types import SCALARS, Type, list_of, optional
 
 MORE = int(os.environ.get("PENSTOCK_FUZZ", "0"))

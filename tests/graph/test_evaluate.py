@@ -26,10 +26,10 @@ from penstock.graph.expr import (
     Member,
     Name,
     Node,
-    Template,
     Unary,
     show,
 )
+from penstock.graph.template import Template
 
 from .strategies import examples, nodes, plain
 

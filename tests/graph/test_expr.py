@@ -25,21 +25,19 @@ from penstock.graph.expr import (
     Member,
     Name,
     Node,
-    Template,
     Unary,
     children,
     is_identifier,
     parse,
-    parse_template,
     path_of,
     quote,
     reference,
     references,
     replace,
     show,
-    show_template,
 )
 from penstock.graph.infer import TypeMismatch, infer
+from penstock.graph.template import Template, parse_template, show_template
 
 from .strategies import anything, constants, examples, nodes, template_expressions, templates
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from penstock.graph import types
 from penstock.graph.evaluate import EvaluationError, evaluate
 from penstock.graph.expr import (

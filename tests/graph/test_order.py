@@ -9,6 +9,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from penstock.graph.order import NotOrdered, topological
 
 from .strategies import examples

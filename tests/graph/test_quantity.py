@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from penstock.graph.quantity import LARGEST, parse, short, show
 
 from .strategies import anything, examples

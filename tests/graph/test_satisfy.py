@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from penstock.graph.evaluate import EvaluationError, evaluate
 from penstock.graph.expr import Binary, Choice, Const, Expr, ListOf, Node, Unary, path_of, reference, show
 from penstock.graph.infer import TypeMismatch, infer

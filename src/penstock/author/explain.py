@@ -15,22 +15,10 @@ from typing import Any
 
 from penstock.author.options import GPU
 from penstock.graph import model, quantity
-from penstock.graph.expr import (
-    Binary,
-    Call,
-    Const,
-    Expr,
-    Index,
-    Member,
-    Node,
-    Template,
-    Unary,
-    path_of,
-    references,
-    show_template,
-)
+from penstock.graph.expr import Binary, Call, Const, Expr, Index, Member, Node, Unary, path_of, references
 from penstock.graph.model import MISSING, Input, Output, Step, Workflow
 from penstock.graph.order import topological
+from penstock.graph.template import Template, show_template
 from penstock.graph.types import Type
 
 _PYTHON_TYPES = {"int": "int", "float": "float", "str": "str", "bool": "bool"}
@@ -535,7 +523,7 @@ class _StepWriter:
         if isinstance(value, Expr):
             return f"{self.writer.use('Expr', 'penstock.graph.expr')}.of({value.text!r})"
         if isinstance(value, Template):
-            return f"{self.writer.use('parse_template', 'penstock.graph.expr')}({show_template(value)!r})"
+            return f"{self.writer.use('parse_template', 'penstock.graph.template')}({show_template(value)!r})"
         if isinstance(value, Type):
             return f"{self.writer.use('parse', 'penstock.graph.types')}({str(value)!r})"
         if dataclasses.is_dataclass(value):

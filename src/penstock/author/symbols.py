@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.graph import types
-from penstock.graph.expr import Binary, Call, Choice, Const, Expr, ListOf, MapOf, Node, Template, Unary
+from penstock.graph.expr import Binary, Call, Choice, Const, Expr, ListOf, MapOf, Node, Unary
 from penstock.graph.model import Value
 from penstock.graph.rewrite import as_node
+from penstock.graph.template import Template
 from penstock.graph.types import BOOL, STR, Type
 
 

@@ -24,15 +24,14 @@ from penstock.graph.expr import (
     Index,
     Member,
     Node,
-    Template,
     Unary,
     is_identifier,
-    parse_template,
     reference,
     show,
 )
 from penstock.graph.model import MISSING, Output, Parameter, Value
 from penstock.graph.rewrite import as_node
+from penstock.graph.template import Template, parse_template
 from penstock.graph.types import ANY, BOOL, Type
 
 

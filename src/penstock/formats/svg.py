@@ -32,8 +32,9 @@ from penstock.formats.draw import (
     picture,
     rounds,
 )
-from penstock.graph.expr import Expr, Template, show_template
+from penstock.graph.expr import Expr
 from penstock.graph.model import Action, Container, Function, Nested, Outcome, Script, Workflow
+from penstock.graph.template import Template, show_template
 
 _MARGIN: Final = 24.0
 _HEADING: Final = 52.0

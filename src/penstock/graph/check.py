@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from penstock.errors import Problem, Source, nearest
 from penstock.graph import quantity, types
-from penstock.graph.expr import Expr, Template
+from penstock.graph.expr import Expr
 from penstock.graph.links import Links, links_of
 from penstock.graph.model import (
     MISSING,
@@ -46,6 +46,7 @@ from penstock.graph.places import (
     problem,
 )
 from penstock.graph.reach import Reach, place_of
+from penstock.graph.template import Template
 from penstock.graph.types import ANY, BOOL, Type, list_of
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?\Z", re.A)

@@ -22,8 +22,9 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from penstock.errors import DocumentError, Problem, Source, nearest
 from penstock.graph import model, quantity, types
-from penstock.graph.expr import Expr, ExpressionError, Template, parse_template, show_template
+from penstock.graph.expr import Expr, ExpressionError
 from penstock.graph.model import ACTIONS, MISSING, Edge, Missing, Step, Workflow
+from penstock.graph.template import Template, parse_template, show_template
 from penstock.graph.text import Marks, read_json, read_yaml
 from penstock.graph.types import Type
 

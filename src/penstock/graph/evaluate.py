@@ -25,11 +25,11 @@ from penstock.graph.expr import (
     Member,
     Name,
     Node,
-    Template,
     Unary,
     path_of,
     show,
 )
+from penstock.graph.template import Template
 
 BUDGET = 2_000_000
 """Units of work in one evaluation: a node visited, an element copied, sixteen characters joined."""

@@ -23,7 +23,8 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final
 
 from penstock.errors import Source
-from penstock.graph.expr import Expr, Template, references
+from penstock.graph.expr import Expr, references
+from penstock.graph.template import Template
 from penstock.graph.types import ANY, Type
 
 Value = Any

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.errors import Problem, Source, nearest
 from penstock.graph import types
-from penstock.graph.expr import Expr, Node, Template, path_of, references, show, simple_path
+from penstock.graph.expr import Expr, Node, path_of, references, show, simple_path
 from penstock.graph.infer import Lookup, TypeMismatch, infer
 from penstock.graph.links import Links
 from penstock.graph.model import (
@@ -22,6 +22,7 @@ from penstock.graph.model import (
     expressions,
 )
 from penstock.graph.satisfy import never
+from penstock.graph.template import Template
 from penstock.graph.types import ANY, BOOL, STR, Type, list_of
 
 MOST_PROBLEMS = 200

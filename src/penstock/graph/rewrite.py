@@ -7,8 +7,9 @@ import dataclasses
 from collections.abc import Callable
 
 from penstock.graph import model
-from penstock.graph.expr import Binary, Call, Const, Expr, ListOf, MapOf, Node, Template
+from penstock.graph.expr import Binary, Call, Const, Expr, ListOf, MapOf, Node
 from penstock.graph.model import MISSING, Step, Value
+from penstock.graph.template import Template
 
 
 def map_value(value: Value, change: Callable[[Node], Node]) -> Value:

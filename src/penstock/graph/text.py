@@ -139,6 +139,9 @@ class _Builder:
     constructor keeps no positions and expands aliases without limit."""
 
     def __init__(self, loader: Any, file: str) -> None:
+        import yaml
+
+        self.yaml = yaml
         self.loader = loader
         self.file = file
         self.marks: Marks = {}
@@ -148,17 +151,15 @@ class _Builder:
 
     def build(self, event: Any, path: str, depth: int) -> Any:
         """The node that begins with this event."""
-        import yaml
-
         mark = event.start_mark
         if len(self.marks) < MARKED:
             self.marks.setdefault(path, (mark.line + 1, mark.column + 1))
-        if isinstance(event, yaml.AliasEvent):
+        if isinstance(event, self.yaml.AliasEvent):
             return self.alias(event)
         self.count += 1
         if self.count > MAX_NODES:
             raise self.refused("P101", f"more than {MAX_NODES} values", "pass data by reference", mark)
-        if isinstance(event, yaml.ScalarEvent):
+        if isinstance(event, self.yaml.ScalarEvent):
             value = self.scalar(event, self.tag(event))
         else:
             if event.tag not in (None, "!", _TAG + "map", _TAG + "seq"):
@@ -167,7 +168,7 @@ class _Builder:
                 raise self.refused("P101", f"nested deeper than {MAX_DEPTH}", "flatten the document", mark)
             if event.anchor is not None:
                 self.anchors[event.anchor] = _OPEN
-            if isinstance(event, yaml.SequenceStartEvent):
+            if isinstance(event, self.yaml.SequenceStartEvent):
                 value = self.sequence(path, depth)
             else:
                 value = self.mapping(path, depth)
@@ -176,21 +177,17 @@ class _Builder:
         return value
 
     def sequence(self, path: str, depth: int) -> list[Any]:
-        import yaml
-
         data: list[Any] = []
-        while not isinstance(event := self.loader.get_event(), yaml.SequenceEndEvent):
+        while not isinstance(event := self.loader.get_event(), self.yaml.SequenceEndEvent):
             data.append(self.build(event, f"{path}[{len(data)}]", depth + 1))
         return data
 
     def mapping(self, path: str, depth: int) -> dict[Any, Any]:
-        import yaml
-
         data: dict[Any, Any] = {}
         merged: dict[Any, Any] = {}
-        while not isinstance(event := self.loader.get_event(), yaml.MappingEndEvent):
+        while not isinstance(event := self.loader.get_event(), self.yaml.MappingEndEvent):
             mark = event.start_mark
-            if isinstance(event, yaml.ScalarEvent):
+            if isinstance(event, self.yaml.ScalarEvent):
                 tag = self.tag(event)
                 if tag == _TAG + "merge":
                     merged = self.merged(self.build(self.loader.get_event(), path, depth + 1), mark) | merged
@@ -200,7 +197,7 @@ class _Builder:
                 if event.anchor is not None:
                     self.anchors[event.anchor] = key
             else:
-                key = self.alias(event) if isinstance(event, yaml.AliasEvent) else _OPEN
+                key = self.alias(event) if isinstance(event, self.yaml.AliasEvent) else _OPEN
             if key is _OPEN or isinstance(key, dict | list):
                 raise self.refused("P102", "a key must be text", "put the key in quotes", mark)
             if key in data:
@@ -221,7 +218,9 @@ class _Builder:
     def alias(self, event: Any) -> Any:
         value = self.anchors.get(event.anchor, self)
         if value is self:
-            raise self.refused("P102", f"there is no anchor &{event.anchor[:80]}", "write the part out", event.start_mark)
+            raise self.refused(
+                "P102", f"there is no anchor &{event.anchor[:80]}", "write the part out", event.start_mark
+            )
         return self.copy(value, event.start_mark)
 
     def copy(self, value: Any, mark: Any) -> Any:
@@ -229,20 +228,20 @@ class _Builder:
             raise self.refused("P101", "an alias that contains itself", "write the part out", mark)
         self.aliased += 1 + (len(value) // 100 if isinstance(value, str) else 0)
         if self.aliased > MAX_ALIASED:
-            raise self.refused("P101", "aliases blow this document up beyond reason", "write the repeated parts out", mark)
+            raise self.refused(
+                "P101", "aliases blow this document up beyond reason", "write the repeated parts out", mark
+            )
         if isinstance(value, list):
             return [self.copy(item, mark) for item in value]
         return {key: self.copy(item, mark) for key, item in value.items()} if isinstance(value, dict) else value
 
     def tag(self, event: Any) -> str:
-        import yaml
-
         given = event.tag
-        return str(self.loader.resolve(yaml.ScalarNode, event.value, event.implicit) if given in (None, "!") else given)
+        return str(
+            self.loader.resolve(self.yaml.ScalarNode, event.value, event.implicit) if given in (None, "!") else given
+        )
 
     def scalar(self, event: Any, tag: str) -> Any:
-        import yaml
-
         kind = tag.removeprefix(_TAG)
         if kind in ("str", "timestamp", "binary", "value", "merge"):
             return event.value
@@ -252,11 +251,13 @@ class _Builder:
             raise self.tagged(tag, event.start_mark)
         if kind == "int" and len(event.value) > 400:
             raise self.refused("P102", "a number of this length", "write it as text, in quotes", event.start_mark)
-        node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
+        node = self.yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
         return getattr(self.loader, f"construct_yaml_{kind}")(node)
 
     def tagged(self, tag: str, mark: Any) -> DocumentError:
-        return self.refused("P102", f"the tag !{tag.removeprefix(_TAG)[:80]} has no meaning here", "remove the tag", mark)
+        return self.refused(
+            "P102", f"the tag !{tag.removeprefix(_TAG)[:80]} has no meaning here", "remove the tag", mark
+        )
 
     def refused(self, code: str, message: str, fix: str, mark: Any) -> DocumentError:
         return refuse(code, message, fix, self.file, mark.line + 1, mark.column + 1)

@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.graph.codec import digest_of, encode, encode_value
 from penstock.graph.evaluate import ABSENT, EvaluationError, resolve, to_text
-from penstock.graph.expr import Expr, Node, Template, reference, references, replace, simple_path
+from penstock.graph.expr import Expr, Node, reference, references, replace, simple_path
 from penstock.graph.model import (
     MISSING,
     Container,
@@ -34,6 +34,7 @@ from penstock.graph.model import (
     expressions,
 )
 from penstock.graph.rewrite import as_node
+from penstock.graph.template import Template
 
 _KEY = re.compile(r"sha256:[0-9a-f]{64}")
 Identity = dict[str, Any]
