@@ -286,7 +286,7 @@ def plainly(value: Any) -> str:
     return repr(dict(sorted(value.items())) if isinstance(value, dict) else value)
 
 
-@examples(4000)
+@examples(3000)
 @given(shared())
 def test_another_cel_agrees(node: Node) -> None:
     text = show(node)

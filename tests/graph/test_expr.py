@@ -47,7 +47,7 @@ A, B, C, D = Name("a"), Name("b"), Name("c"), Name("d")
 # -- there and back ---------------------------------------------------------------------------------------------------
 
 
-@examples(1500)
+@examples(1000)
 @given(nodes)
 def test_a_tree_shown_and_parsed_is_the_same_tree(node: Node) -> None:
     again = parse(show(node))
@@ -228,7 +228,7 @@ _PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@examples(2500)
+@examples(1500)
 @given(st.lists(_PIECES, max_size=12).map("".join) | st.text(max_size=12))
 def test_any_text_is_an_expression_or_has_a_mistake_inside_it(text: str) -> None:
     try:
