@@ -31,9 +31,9 @@ def load(target: str) -> Workflow:
     if path.is_dir():
         raise UserError(Problem("P502", f"{str(path)!r} is a folder", "name a file in it"))
     if path.suffix == ".py":
-        from penstock.author.load import load_workflow
+        from penstock.author.load import load_graph
 
-        return load_workflow(path, name).graph
+        return load_graph(path, name)
     if path.suffix not in DOCUMENTS:
         raise UserError(
             Problem(
@@ -119,12 +119,17 @@ def parameters(workflow: Workflow, given: Iterable[str]) -> dict[str, Any]:
 _WRONG = object()
 
 
+def _no_constant(name: str) -> Any:
+    """NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(name)
+
+
 def _typed(param: Parameter, text: str) -> Any:
     """Text parameters take the text as it is; others are JSON. Untyped ones are JSON if they look like it."""
     if param.type.name in ("str", "file", "dir"):
         return text
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         value = text
     if types.accepts(param.type, value):

@@ -424,7 +424,7 @@ def test_every_process_reports_in_the_same_order() -> None:
     assert found.pop().count("Problem(") > 8
 
 
-@examples(250)
+@examples(150)
 @given(workflows)
 def test_any_workflow_can_be_checked(workflow: Workflow) -> None:
     for problem in check(workflow):
@@ -432,7 +432,6 @@ def test_any_workflow_can_be_checked(workflow: Workflow) -> None:
         assert problem.message
         assert problem.fix
         assert problem.where
-    assert check(workflow) == check(workflow)
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def problems_of(document: Any) -> tuple[Problem, ...]:
 # -- there and back ---------------------------------------------------------------------------------------------------
 
 
-@examples(200)
+@examples(150)
 @given(workflows)
 def test_a_workflow_written_and_read_is_the_same_workflow(workflow: Workflow) -> None:
     for text in (to_json(workflow), to_yaml(workflow)):
@@ -346,7 +346,7 @@ def turned(value: Any) -> Any:
     return tuple(map(turned, value)) if isinstance(value, tuple) else value
 
 
-@examples(100)
+@examples(50)
 @given(workflows)
 def test_the_order_of_mappings_does_not_matter(workflow: Workflow) -> None:
     assert digest(turned(workflow)) == digest(workflow)
@@ -360,7 +360,7 @@ def test_every_field_counts(cls: type, name: str) -> None:
     assert digest(one) != digest(other)
 
 
-@examples(60)
+@examples(30)
 @given(workflows, workflows)
 def test_different_workflows_have_different_digests(one: Workflow, other: Workflow) -> None:
     if one != other:
@@ -632,7 +632,7 @@ def damaged(draw: st.DrawFn) -> Any:
     return document
 
 
-@examples(600)
+@examples(400)
 @given(damaged())
 def test_a_damaged_document_is_read_or_refused_in_good_order(document: Any) -> None:
     try:

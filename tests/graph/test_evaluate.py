@@ -366,7 +366,7 @@ def test_no_value(text: str) -> None:
     assert fails(text)
 
 
-@examples(400)
+@examples(250)
 @given(nodes, st.fixed_dictionaries(dict.fromkeys(("a", "b", "x", "params", "item"), plain)))
 def test_any_expression_on_any_data_has_a_value_or_says_why_not(node: Node, scope: dict[str, Any]) -> None:
     try:

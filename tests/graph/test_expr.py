@@ -228,7 +228,7 @@ _PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@examples(1500)
+@examples(1000)
 @given(st.lists(_PIECES, max_size=12).map("".join) | st.text(max_size=12))
 def test_any_text_is_an_expression_or_has_a_mistake_inside_it(text: str) -> None:
     try:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.author.annotations import to_type
-from penstock.author.capture import code_digest
+from penstock.author.capture import code_digest, module_of
 from penstock.author.jobs import Authored, BaseJob
 from penstock.author.options import KNOWN, step_fields
 from penstock.author.scopes import Scope, Scoped
@@ -84,7 +84,7 @@ class Calls(Scoped):
         if function not in self.digests:
             self.digests[function] = code_digest(function)
         action = model.Function(
-            module=function.__module__ or "__main__", name=function.__qualname__, code=self.digests[function],
+            module=module_of(function), name=function.__qualname__, code=self.digests[function],
             image=task.given.get("image"), env=plain(dict(task.given.get("env") or {})),
         )  # fmt: skip
         fields = step_fields({key: value for key, value in task.given.items() if key in KNOWN})

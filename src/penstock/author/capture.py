@@ -43,6 +43,14 @@ def _is_authors(module_name: str | None) -> bool:
     return not any(str(Path(file).absolute()).startswith(path) for path in _installed())
 
 
+def module_of(function: Callable[..., Any]) -> str:
+    """Where the function can be imported from: the program that is being run goes by its file's name."""
+    name = function.__module__ or "__main__"
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    stem = Path(file).stem if file else ""
+    return stem if name == "__main__" and stem.isidentifier() and stem != "__main__" else name
+
+
 def code_digest(function: Callable[..., Any]) -> str:
     """`sha256:…` of everything of the author's that this function runs."""
     parts: Parts = {}

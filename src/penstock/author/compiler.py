@@ -34,7 +34,7 @@ from penstock.author.symbols import (
 )
 from penstock.author.syntax import always_returns, has_return, names_assigned, names_read
 from penstock.errors import Source
-from penstock.graph.expr import Node, reference
+from penstock.graph.expr import ExpressionError, Node, reference
 from penstock.graph.model import Output, Parameter, Step, Unit, Workflow
 from penstock.graph.types import ANY, Type
 
@@ -54,6 +54,9 @@ def compile_workflow(
     token = _compiling.set((*stack, function))
     try:
         return _Compiler(function, name, given, defined).run()
+    except (RecursionError, ExpressionError):
+        fix = "collect values in a list and combine them in one @task; turn a long elif chain into a lookup"
+        raise wrong("P316", f"branches or expressions in {name!r} nest too deep", fix, defined) from None
     finally:
         _compiling.reset(token)
 
@@ -173,7 +176,9 @@ class _Compiler(Loops):
                 return Static(None) if statement.value is None else self.lower(statement.value)
             if isinstance(statement, ast.If) and has_return([statement]):
                 return self.branch_and_return(statement, rest, live)
-            self.statement(statement, names_read(rest) | live)
+            # Only loops and branches ask what is read after them; to find out costs as much as the rest is long.
+            matters = isinstance(statement, ast.If | ast.For | ast.While)
+            self.statement(statement, names_read(rest) | live if matters else live)
         return None
 
     def statement(self, statement: ast.stmt, live: set[str]) -> None:

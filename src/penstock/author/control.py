@@ -13,7 +13,7 @@ from typing import Any
 from penstock.author.blame import here, wrong
 from penstock.author.enclose import enclose
 from penstock.author.jobs import Authored, BaseJob, gather
-from penstock.author.values import Ref, loop_variable, to_condition, to_value
+from penstock.author.values import Computed, Ref, loop_variable, to_condition, to_value
 from penstock.errors import Source
 from penstock.graph import model, types
 from penstock.graph.expr import Binary, Expr, Member, Name, references
@@ -220,8 +220,10 @@ class _Round:
     """One round of a while loop, as its condition sees it."""
 
     def __init__(self, job: BaseJob) -> None:
-        self.outputs = {name: Ref(Member(Name("outputs"), name), type_) for name, type_ in job.output_types().items()}
-        self.inputs = {name: Ref(Member(Name("inputs"), name), given.type) for name, given in job.inputs.items()}
+        self.outputs = {
+            name: Computed(Member(Name("outputs"), name), type_) for name, type_ in job.output_types().items()
+        }
+        self.inputs = {name: Computed(Member(Name("inputs"), name), given.type) for name, given in job.inputs.items()}
 
 
 def while_loop(

@@ -15,9 +15,9 @@ from typing import Any, Self, Unpack
 
 from penstock.author.annotations import hints_of, to_type
 from penstock.author.blame import here, wrong
-from penstock.author.capture import code_digest
+from penstock.author.capture import code_digest, module_of
 from penstock.author.options import FOR_JOBS, KNOWN, JobOptions, seconds, step_fields
-from penstock.author.values import Ref, WorkflowParam, to_condition, to_value
+from penstock.author.values import Computed, Ref, WorkflowParam, to_condition, to_value
 from penstock.errors import AuthorError, Problem, nearest
 from penstock.graph import check, codec, model, types
 from penstock.graph.expr import Expr, reference
@@ -44,7 +44,7 @@ class Outputs:
                 f"declare it: outputs=[WorkflowParam({name!r}, …)].{nearest(name, known)}",
             )
         type_ = types.list_of(known[name]) if self._job.each is not None else known[name]
-        return Ref(reference("steps", self._job.name, "outputs", name), type_)
+        return Computed(reference("steps", self._job.name, "outputs", name), type_)
 
 
 class BaseJob:
@@ -85,7 +85,7 @@ class BaseJob:
     @property
     def outcome(self) -> Ref:
         """How it ended, as text: succeeded, failed, skipped, …"""
-        return Ref(reference("steps", self.name, "outcome"), types.STR)
+        return Computed(reference("steps", self.name, "outcome"), types.STR)
 
     def output_types(self) -> dict[str, types.Type]:
         found = {output.name: output.type for output in self.declared}
@@ -230,7 +230,7 @@ class FunctionJob(BaseJob):
         if not callable(function) or not hasattr(function, "__code__"):
             raise wrong("P307", f"{function!r} is not a Python function", "give a function defined with def")
         action = model.Function(
-            module=function.__module__ or "__main__",
+            module=module_of(function),
             name=function.__qualname__,
             code=code_digest(function),
             image=to_value(image),

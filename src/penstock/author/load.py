@@ -18,11 +18,26 @@ from types import ModuleType
 from penstock.author.flow import WorkflowFunction
 from penstock.author.jobs import Authored
 from penstock.errors import AuthorError, NotFound, PenstockError, Problem, Source, nearest
+from penstock.graph.model import Workflow
 
 
-def load_workflow(path: Path, name: str | None = None) -> Authored:
-    """The one workflow of a file, or the one called `name`. Raises AuthorError or NotFound."""
-    module = load_module(path)
+def load_graph(path: Path, name: str | None = None) -> Workflow:
+    """The one workflow of a file, or the one called `name`. Raises AuthorError or NotFound.
+
+    Modules that the file imported from beside it are forgotten again: the next file may have neighbours of the same names."""
+    before = set(sys.modules)
+    folders = (path.parent.absolute(), Path.cwd())
+    try:
+        with _neighbours(*folders):
+            return find_workflow(path, load_module(path), name).graph
+    finally:
+        for known in set(sys.modules) - before:
+            file = getattr(sys.modules[known], "__file__", None)
+            if file and Path(file).absolute().is_relative_to(folders[0]) and "site-packages" not in file:
+                del sys.modules[known]
+
+
+def find_workflow(path: Path, module: ModuleType, name: str | None) -> Authored:
     found = _workflows(module)
     if name is not None:
         if name not in found:
@@ -76,7 +91,7 @@ def load_module(path: Path) -> ModuleType:
     sys.modules[name] = module
     linecache.checkcache(str(path))
     try:
-        with _neighbours(path.parent), contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr):
             spec.loader.exec_module(module)
     except BaseException as error:
         if before is not None:
@@ -93,20 +108,26 @@ def _module_name(path: Path) -> str:
     """The file's own name, unless another module has it: a flow in json.py must not replace the json that all else uses."""
     name = path.stem if path.stem.isidentifier() else "workflow_file"
     known = sys.modules.get(name)
-    taken = name in sys.stdlib_module_names or (known is not None and getattr(known, "__file__", None) != str(path))
-    return f"penstock_flow_{name}" if taken else name
+    try:
+        spec = None if known is not None else importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    file = getattr(known, "__file__", None) if known is not None else spec and spec.origin
+    elsewhere = (known is not None or spec is not None) and (not file or Path(file).absolute() != path.absolute())
+    return f"penstock_flow_{name}" if elsewhere or name in sys.stdlib_module_names else name
 
 
 @contextlib.contextmanager
-def _neighbours(folder: Path) -> Iterator[None]:
-    """Modules beside the file can be imported, as when the file is run."""
-    entry = str(folder.absolute())
-    sys.path.insert(0, entry)
+def _neighbours(*folders: Path) -> Iterator[None]:
+    """Modules beside the file, and those of the folder one stands in, can be imported, as when the file is run."""
+    entries = [str(folder) for folder in folders]
+    sys.path[:0] = entries
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):
-            sys.path.remove(entry)
+        for entry in entries:
+            with contextlib.suppress(ValueError):
+                sys.path.remove(entry)
 
 
 def _authors_error(error: BaseException, path: Path) -> AuthorError:
@@ -125,7 +146,7 @@ def _authors_error(error: BaseException, path: Path) -> AuthorError:
         return AuthorError(
             Problem("P301", f"this is not Python: {error}", "save the file as UTF-8", source=Source(str(path), 1))
         )
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).absolute() == path.absolute()]
     frame = frames[-1] if frames else None
     source = Source(str(path), frame.lineno or 1) if frame else Source(str(path), 1)
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

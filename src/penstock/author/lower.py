@@ -118,7 +118,11 @@ class Lowering(Refuser, ABC):
         )
 
     def condition(self, node: ast.expr) -> bool | Node:
-        symbol = self.lower(node)
+        if isinstance(node, ast.BoolOp):
+            return self.logic(node)
+        return self.truth_of(node, self.lower(node))
+
+    def truth_of(self, node: ast.expr, symbol: Symbol) -> bool | Node:
         try:
             return truth(symbol)
         except NoValue as error:
@@ -393,19 +397,38 @@ class Lowering(Refuser, ABC):
         )
 
     def lower_boolop(self, node: ast.BoolOp) -> Symbol:
-        """`a and b`: b is looked at only if a holds, so a task called in b runs only then."""
+        """As a value: `a or b` is a itself if a is true, else b."""
+        is_or = isinstance(node.op, ast.Or)
+        symbol = self.lower(node.values[0])
+        for operand in node.values[1:]:
+            test = self.truth_of(node.values[0], symbol)
+            if isinstance(test, bool):
+                symbol = symbol if test is is_or else self.lower(operand)
+                continue
+            right = self.under(negate(test) if is_or else test, lambda operand=operand: self.lower(operand))  # type: ignore[misc]
+            if type_of(symbol).name == type_of(right).name == "bool":
+                symbol = Sym(Binary("||" if is_or else "&&", test, self.node(operand, right)), BOOL)
+                continue
+            try:
+                symbol = choose(test, symbol, right) if is_or else choose(test, right, symbol)
+            except NoValue as error:
+                raise self.unusable(operand, right, error) from None
+        return symbol
+
+    def logic(self, node: ast.BoolOp) -> bool | Node:
+        """As a condition: b is looked at only if a leaves it open, so a task called in b runs only then."""
         is_or = isinstance(node.op, ast.Or)
         result = self.condition(node.values[0])
         for operand in node.values[1:]:
             if isinstance(result, bool):
                 if result is is_or:
-                    return Static(result)
+                    return result
                 result = self.condition(operand)
                 continue
             gate = negate(result) if is_or else result
             right = self.under(gate, lambda operand=operand: condition_symbol(self.condition(operand)))  # type: ignore[misc]
             result = both(result, truth(right), "||" if is_or else "&&")
-        return condition_symbol(result)
+        return result
 
     def lower_compare(self, node: ast.Compare) -> Symbol:
         left_node, left = node.left, self.lower(node.left)
@@ -533,7 +556,7 @@ class Lowering(Refuser, ABC):
                 "P313",
                 node,
                 f"{_called(function.value)} is not a task",
-                f"decorate it with @task, or call it outside the workflow{_print_hint(name)}",
+                _task_hint(function.value),
             )
         return self.builtin(node, name)
 
@@ -605,7 +628,7 @@ class Lowering(Refuser, ABC):
                 "P313",
                 node,
                 f"{_called(found) if found is not None else function.attr + '()'} is not a task",
-                "decorate it with @task, or call it outside the workflow",
+                _task_hint(found),
             )
         if function.attr == "append":
             raise self.error(
@@ -665,5 +688,7 @@ def _called(value: Any) -> str:
     return f"{name}()" if callable(value) and name else f"{type(value).__name__} {value!r:.40}"
 
 
-def _print_hint(name: str) -> str:
-    return "; printing belongs inside a @task" if name == "print" else ""
+def _task_hint(value: Any) -> str:
+    if isinstance(value, python_types.FunctionType):
+        return "decorate it with @task (or with @workflow, if it calls tasks), or call it outside the workflow"
+    return "call it inside a @task, or outside the workflow"

@@ -11,6 +11,7 @@ Unset    a name that only some branches assign
 from __future__ import annotations
 
 import enum
+import math
 import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,6 +72,8 @@ def plain(value: Any) -> Value:
     """A Python constant as a Value. Text is text here: `${{` has no meaning inside a @workflow function."""
     if isinstance(value, enum.Enum):
         return plain(value.value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NoValue(str(value))
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, range):

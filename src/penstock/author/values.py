@@ -7,6 +7,7 @@ A Ref stands for an expression. Comparing and combining Refs builds larger expre
 from __future__ import annotations
 
 import enum
+import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -45,7 +46,7 @@ class Ref:
         self.type = type_
 
     def _with(self, op: str, other: Any) -> Ref:
-        return Ref(Binary(op, self.node, to_node(other)), BOOL)
+        return Computed(Binary(op, self.node, to_node(other)), BOOL)
 
     def __gt__(self, other: Any) -> Ref:
         return self._with(">", other)
@@ -71,31 +72,40 @@ class Ref:
         return self._with("&&", other)
 
     def __rand__(self, other: Any) -> Ref:
-        return Ref(Binary("&&", to_node(other), self.node), BOOL)
+        return Computed(Binary("&&", to_node(other), self.node), BOOL)
 
     def __or__(self, other: Any) -> Ref:
         return self._with("||", other)
 
     def __ror__(self, other: Any) -> Ref:
-        return Ref(Binary("||", to_node(other), self.node), BOOL)
+        return Computed(Binary("||", to_node(other), self.node), BOOL)
 
     def __invert__(self) -> Ref:
-        return Ref(Unary("!", self.node), BOOL)
+        return Computed(Unary("!", self.node), BOOL)
 
     def __getitem__(self, key: str | int | Ref) -> Ref:
         if isinstance(key, int) and key < 0:
             last: Node = Binary("-", Call("size", (self.node,)), Const(-key))
-            return Ref(Index(self.node, last), self.type.item)
+            return Computed(Index(self.node, last), self.type.item)
         if isinstance(key, str) and is_identifier(key):
-            return Ref(Member(self.node, key), self.type.item)
-        return Ref(Index(self.node, to_node(key)), self.type.item)
+            return Computed(Member(self.node, key), self.type.item)
+        return Computed(Index(self.node, to_node(key)), self.type.item)
 
     def contains(self, item: Any) -> Ref:
         """`item in self`, which Python would turn into a plain bool."""
-        return Ref(Binary("in", to_node(item), self.node), BOOL)
+        return Computed(Binary("in", to_node(item), self.node), BOOL)
 
     def size(self) -> Ref:
-        return Ref(Call("size", (self.node,)), types.INT)
+        return Computed(Call("size", (self.node,)), types.INT)
+
+    def _no_arithmetic(self, other: Any) -> NoReturn:
+        raise wrong(
+            "P306",
+            f"{show(self.node)} has no value yet, so Python cannot compute with it",
+            'compute it inside a task, or write the expression: "${{ … + 1 }}"',
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_arithmetic
 
     def __str__(self) -> str:
         return f"${{{{ {show(self.node)} }}}}"
@@ -120,6 +130,13 @@ class Ref:
 
     def __len__(self) -> NoReturn:
         raise wrong("P306", f"{show(self.node)} has no value yet, so it has no length", "use .size() in a condition")
+
+
+class Computed(Ref):
+    """Any Ref but a parameter. A class beside WorkflowParam, not above it: Python asks the right side of `a < b` first if its
+    class is a subclass of the left side's, and would turn the comparison around."""
+
+    __slots__ = ()
 
 
 class WorkflowParam(Ref):
@@ -149,6 +166,8 @@ class WorkflowParam(Ref):
 
 def to_value(thing: Any) -> Value:
     """Whatever an author may write in a field -> a Value of the graph."""
+    if isinstance(thing, float) and not math.isfinite(thing):
+        raise wrong("P307", f"{thing} cannot be written into a workflow", "JSON has no such number; pass text, or null")
     if thing is None or (isinstance(thing, bool | int | float) and not isinstance(thing, enum.Enum)):
         return thing
     if isinstance(thing, Ref):
@@ -219,4 +238,4 @@ def to_condition(thing: Any) -> Expr:
 
 def loop_variable(name: str, type_: Type) -> Ref:
     """`item.name`, typed by what it goes over as far as that is known."""
-    return Ref(reference("item", name), type_)
+    return Computed(reference("item", name), type_)

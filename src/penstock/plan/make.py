@@ -140,8 +140,12 @@ class Plan:
 
 def make(workflow: Workflow, params: Mapping[str, Any] | None = None, unit: Unit | str | None = None) -> Plan:
     """Raises InvalidWorkflow or PlanError with every Problem found."""
-    with uninterrupted():
-        return _make(workflow, params, unit)
+    try:
+        with uninterrupted():
+            return _make(workflow, params, unit)
+    except RecursionError:
+        problem = Problem("P405", "its workflows are nested too deep", "call workflows from fewer levels")
+        raise PlanError(problem) from None
 
 
 def _make(workflow: Workflow, params: Mapping[str, Any] | None, unit: Unit | str | None) -> Plan:
