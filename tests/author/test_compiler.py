@@ -86,6 +86,9 @@ PROGRAMS = {
     "arithmetic": ("def flow(x: int, f: float):\n    return [x + 1, 2 * x - 3, x / 2, x * f, f + x, -x]", [{"x": 3, "f": 0.5}]),
     "text and lists added": ("def flow(x: int, s: str):\n    return [s + '!', upto(x) + [x, 1], len(upto(x))]", [{"x": 3, "s": "a"}]),
     "min, max, int, float, str, bool": ("def flow(x: int):\n    return [min(x, 2), max(x, 2), float(x), str(x), bool(x), int(half(x))]", [{"x": 3}, {"x": 0}]),
+    "or and and as values": ("def flow(x: int, s: str):\n    return [inc(x) or 5, x and inc(x), s or 'none', upto(x) or [7], x > 1 or x < 0, (even(x) and 'even') or 'odd']", [{"x": 0, "s": ""}, {"x": 3, "s": "a"}]),
+    "a loop over one or another": ("def flow(xs: list[int]):\n    ys = xs or [1, 2]\n    return [inc(y) for y in ys]", [{"xs": []}, {"xs": [5]}]),
+    "waiting without using": ("def flow(x: int):\n    a = inc(x)\n    b = inc.after(a)(x)\n    return [add.after(a, b)(x, k) for k in upto(x)]", [{"x": 3}]),
     "a dict passed on": ("def flow(x: int):\n    d = {'a': inc(x), 'b': [x, 2]}\n    return d", [{"x": 1}]),
     "a nested workflow": (
         "def inner(a: int, b: int = 2):\n    return add(inc(a), b)\n@workflow\ndef flow(x: int):\n    return inc(inner(inner(x), b=x))",

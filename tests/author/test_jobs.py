@@ -264,3 +264,51 @@ def test_reading_what_may_be_skipped_is_a_warning_until_it_is_settled() -> None:
     assert codes(flow()) == ["P224"]
     assert codes(flow(default=0)) == codes(flow(same=True)) == codes(flow(succeeded=True)) == []
     assert make(flow().graph).warnings[0].severity == "warning"
+
+
+def test_a_comparison_keeps_its_sides() -> None:
+    n, a = WorkflowParam("n", int), ContainerJob("a", "i", outputs=[WorkflowParam("x", int)])
+    made = [str(a.outputs["x"] < n), str(n < a.outputs["x"]), str(a.outputs["x"] == n)]
+    assert made == [
+        "${{ steps.a.outputs.x < params.n }}",
+        "${{ params.n < steps.a.outputs.x }}",
+        "${{ steps.a.outputs.x == params.n }}",
+    ]
+
+
+def test_a_loop_over_a_task_is_bounded_or_a_gang_by_its_options() -> None:
+    @task(cpu=1, parallel=2)
+    def few(x: int) -> int:
+        return x
+
+    @workflow
+    def flow(xs: list[int]) -> object:
+        return [few(x) for x in xs], [few.options(parallel=None, gang=True)(x) for x in xs]
+
+    loops = [step.each for step in flow.graph.steps]
+    assert [(loop.parallel, loop.gang) for loop in loops if loop] == [(2, False), (None, True)]
+    plan = make(flow.graph, {"xs": [1, 2, 3]}, unit="task")
+    assert [(each.count.count, each.peak["cpu"]) for each in plan.reservations] == [(3, 1000), (1, 3000)]
+
+
+def test_waiting_without_using_is_an_edge() -> None:
+    @task
+    def first() -> None:
+        pass
+
+    @task
+    def then(x: int) -> None:
+        pass
+
+    @workflow
+    def flow() -> None:
+        done = first()
+        then.after(done)(1)
+
+    assert edges_of(flow.graph.steps[1]).keys() == {"first"}
+    flow()
+
+
+def test_numbers_that_json_does_not_have_are_refused() -> None:
+    with pytest.raises(AuthorError, match="P307"):
+        ContainerJob("a", "i", args=[float("inf")])

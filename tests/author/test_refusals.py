@@ -92,3 +92,17 @@ def test_star_parameters_are_refused() -> None:
     ):
         with pytest.raises(AuthorError):
             module(source)
+
+
+def test_what_nests_without_end_is_refused_and_not_a_crash() -> None:
+    chain = (
+        "    if x == 0:\n        y = inc(0)\n"
+        + "".join(f"    elif x == {i}:\n        y = inc({i})\n" for i in range(1, 150))
+        + "    else:\n        y = 0\n"
+    )
+    with pytest.raises(AuthorError, match="P316"):
+        module(f"@workflow\ndef flow(x: int):\n{chain}    return y\n").flow.graph
+    with pytest.raises(AuthorError, match="P316"):
+        module(
+            "@workflow\ndef flow(x: int):\n    for i in range(400):\n        x = x + inc(i)\n    return x\n"
+        ).flow.graph

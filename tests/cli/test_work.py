@@ -56,9 +56,9 @@ def test_plan_shows_steps_stages_reservations_and_the_peak_against_the_sum(penst
         "2 cpu, 4Gi memory",
         "after prepare; how many is known once prepare has run",
     ] in lines
-    assert ["train", "96 gpu", "", "train"] in lines
+    assert ["train", "", "96 gpu", "", "train"] in lines
     assert ["gpu", "96", "128", "train"] in lines
-    assert any(line[0] == "prepare-2" and "at least" in line[1] for line in lines)
+    assert any(line[0] == "prepare-2" and "at least" in line[2] for line in lines)
 
 
 def test_plan_says_what_is_missing_and_plans_all_the_same(penstock: Run, flow: Path) -> None:
@@ -144,3 +144,52 @@ def test_one_of_several_workflows_is_chosen_by_name(penstock: Run, tmp_path: Pat
     assert refused.code == 2
     assert "two.py:b" in refused.err
     assert penstock("plan", "two.py:c").code == 4
+
+
+def test_files_in_two_folders_have_their_own_neighbours(penstock: Run, tmp_path: Path) -> None:
+    for folder, factor in (("a", 2), ("b", 3)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "helper.py").write_text(f"def scale(x):\n    return x * {factor}\n")
+        (tmp_path / folder / "flow.py").write_text(
+            "from helper import scale\nfrom penstock import task, workflow\n@task\ndef t(x: int) -> int:\n    return scale(x)\n@workflow\ndef flow(x: int):\n    return t(x)\n"
+        )
+    assert "runs again: function" in penstock("diff", "a/flow.py", "b/flow.py").out
+    assert penstock("diff", "a/flow.py", "a/flow.py").out == "no difference\n"
+
+
+def test_modules_of_the_folder_one_stands_in_can_be_imported(penstock: Run, tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "tasks.py").write_text("from penstock import task\n@task\ndef one() -> int:\n    return 1\n")
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "f.py").write_text(
+        "from parts.tasks import one\nfrom penstock import workflow\n@workflow\ndef flow():\n    return one()\n"
+    )
+    assert penstock("plan", "flows/f.py").code == 0
+
+
+def test_a_flow_file_may_be_called_like_an_installed_package(penstock: Run, tmp_path: Path, flow: Path) -> None:
+    (tmp_path / "yaml.py").write_text(FLOW)
+    assert penstock("merge", "yaml.py", "flow.py", "-o", "yaml").code == 0
+
+
+def test_the_kind_of_drawing_follows_the_name_of_the_file(penstock: Run, flow: Path) -> None:
+    assert penstock("draw", "flow.py", "--out", "x.svg").code == 0
+    assert Path("x.svg").read_text().startswith("<svg")
+
+
+def test_the_line_of_a_failing_file_is_found_from_a_relative_path(penstock: Run, tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text("x = 1\n\nraise ValueError('no')\n")
+    assert "f.py:3" in penstock("plan", "f.py").err
+
+
+def test_diff_sees_the_workflow_itself(penstock: Run, flow: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text(FLOW.replace('queue="team-a"', 'queue="team-b", unit="reuse"'))
+    out = penstock("diff", "flow.py", "other.py").out
+    assert "queue: team-a → team-b" in out and "unit: stage → reuse" in out
+
+
+def test_outcomes_that_are_asked_for_are_shown(penstock: Run, tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(
+        "apiVersion: penstock/v1\nkind: Workflow\nname: w\nsteps:\n- {name: a, container: {image: i}}\n- {name: b, container: {image: i}, needs: [{step: a, outcomes: [failed]}]}\n"
+    )
+    assert "after a (failed)" in penstock("plan", "f.yaml").out

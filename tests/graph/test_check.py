@@ -192,8 +192,14 @@ BAD: list[tuple[str, str, Workflow]] = [
     ("P231", "steps.a.suspend.duration", flow(step(action=Suspend(duration=-5)))),
     ("P231", "parallel", flow(step(), parallel=0)),
     ("P231", "timeout", flow(step(), timeout=-1)),
-    ("P232", "steps.a.resources", flow(step(resources={"-gpu": 1000}))),
-    ("P232", "steps.a.resources", flow(step(resources={"Nvidia.com/gpu": 1000}))),
+    ("P225", "steps.a.group", flow(step("b", group="g"), step(needs=(Edge("b"),), group="g"))),
+    ("P223", "steps.a.each", flow(step(each=ForEach(axes=({"v": (1, 2)},), gang=True, parallel=2)))),
+    ("P230", "steps.a.resources.nvidia.com/gpu", flow(step(resources={"nvidia.com/gpu": 500}))),
+    ("P230", "steps.a.resources.memory", flow(step(resources={"memory": 4000}))),
+    ("P232", "steps.a.resources.-gpu", flow(step(resources={"-gpu": 1000}))),
+    ("P232", "steps.a.resources.memry", flow(step(resources={"memry": 1000}))),
+    ("P232", "steps.a.resources.gpu", flow(step(resources={"gpu": 1000}))),
+    ("P232", "steps.a.resources.Nvidia.com/gpu", flow(step(resources={"Nvidia.com/gpu": 1000}))),
     ("P233", "steps.a.retry.on", flow(step(retry=Retry(limit=1, on=("fail",))))),
     ("P233", "steps.a.loop.test", flow(step(loop=While(condition=E("false"), test="during")))),
     ("P233", "steps.a.loop.at_limit", flow(step(loop=While(condition=E("false"), at_limit="explode")))),
@@ -205,7 +211,7 @@ BAD: list[tuple[str, str, Workflow]] = [
     ("P233", "steps.a.script.source", flow(step(action=Script(source=None)))),
     ("P233", "steps.a.function", flow(step(action=Function(module="m", name="")))),
 ]  # fmt: skip
-WARNINGS = ("P224", "P222")
+WARNINGS = ("P224", "P222", "P230")
 
 
 @pytest.mark.parametrize(

@@ -143,3 +143,12 @@ def test_peaks_of_a_part_are_those_of_the_rest() -> None:
     level = make(Workflow("w", [a, b]).graph).level
     assert peaks(level, finished={"b"})["cpu"].amount == 1000
     assert peaks(level, finished={"a", "b"}) == {}
+
+
+def test_a_peak_that_a_condition_may_lower_says_so() -> None:
+    n = WorkflowParam("n", int)
+    yes, no = ContainerJob("yes", "i", gpu=8, when=n > 1), ContainerJob("no", "i", gpu=8, when=n <= 1)
+    graph = Workflow("w", [yes, no], params=[n]).graph
+    assert make(graph).peaks["nvidia.com/gpu"].maybe == ("yes", "no")
+    known = make(graph, {"n": 5}).peaks["nvidia.com/gpu"]
+    assert (known.amount, known.maybe) == (8000, ())

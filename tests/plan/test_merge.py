@@ -121,3 +121,24 @@ def test_no_content_is_lost_and_no_step_is_doubled(a: Graph, b: Graph) -> None:
                 merged_name for merged_name, group in merged.origin.items() if f"{flow.name}/{step.name}" in group
             )
             assert keys[name] == own[step.name]
+
+
+def test_nested_workflows_that_ask_for_other_resources_stay_apart() -> None:
+    def outer(name: str, cpu: int) -> Graph:
+        inner = Workflow("inner", [ContainerJob("f", "i", cpu=cpu)])
+        return Workflow(name, [inner.as_job("n")]).graph
+
+    apart = merge([(outer("a", 2), {}), (outer("b", 30), {})])
+    assert len(apart.workflow.steps) == 2 and len(apart.workflow.definitions) == 2
+    assert make(apart.workflow).peaks["cpu"].amount == 32_000
+    assert len(merge([(outer("a", 2), {}), (outer("b", 2), {})]).workflow.steps) == 1
+
+
+def test_what_differs_is_noted() -> None:
+    a = Workflow("a", [ContainerJob("s", "i", priority=1, node_selector={"z": "a"})], unit="task", fail_fast=True)
+    b = Workflow("b", [ContainerJob("s", "i", priority=2)], unit="stage", fail_fast=True)
+    merged = merge([(a.graph, {}), (b.graph, {})])
+    assert merged.workflow.fail_fast
+    assert merged.workflow.steps[0].priority == 2
+    for word in ("unit", "placement", "priority"):
+        assert any(word in note for note in merged.notes), merged.notes

@@ -6,7 +6,7 @@ import ast
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.author.annotations import to_type
@@ -24,8 +24,8 @@ from penstock.author.symbols import (
 from penstock.author.tasks import Task
 from penstock.errors import AuthorError
 from penstock.graph import codec, model
-from penstock.graph.expr import Expr, reference
-from penstock.graph.model import ForEach, Input, Output, Step, While, Workflow
+from penstock.graph.expr import Expr, reference, references
+from penstock.graph.model import Edge, ForEach, Input, Output, Step, While, Workflow
 from penstock.graph.types import ANY, Type, list_of
 
 
@@ -57,8 +57,28 @@ class Calls(Scoped):
         else:
             step, result = self.task_step(node, target)
         path, type_ = result
+        if each is not None and not isinstance(target, BaseJob | Authored):
+            each = dataclasses.replace(
+                each, parallel=target.given.get("parallel"), gang=target.given.get("gang", False)
+            )
+        step = dataclasses.replace(step, needs=(*step.needs, *self.waits(node.func, step)))
         self.emit(dataclasses.replace(step, each=each, when=when))
         return Sym(reference(*path), list_of(type_) if each is not None else type_)
+
+    def waits(self, function: ast.expr, step: Step) -> Iterator[Edge]:
+        """The steps behind the values in `task.after(a, b)(…)`. What comes from around a loop is waited for by the loop."""
+        read = {path[1] for given in step.inputs for path in self.paths(given.value) if path[0] == "steps"}
+        while isinstance(function, ast.Call) and isinstance(function.func, ast.Attribute):
+            for argument in function.args if function.func.attr == "after" else ():
+                for path in self.paths(self.value(argument, self.lower(argument))):
+                    if path[0] == "steps" and path[1] not in read:
+                        read.add(path[1])
+                        yield Edge(path[1])
+            function = function.func.value
+
+    def paths(self, value: Any) -> Iterator[tuple[str, ...]]:
+        for expr in model.expressions(value):
+            yield from references(expr.text)
 
     def bind(self, node: ast.Call, signature: inspect.Signature, name: str) -> dict[str, ast.expr]:
         try:

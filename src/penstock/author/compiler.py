@@ -34,8 +34,8 @@ from penstock.author.symbols import (
 )
 from penstock.author.syntax import always_returns, has_return, names_assigned, names_read
 from penstock.errors import Source
-from penstock.graph.expr import ExpressionError, Node, reference
-from penstock.graph.model import Output, Parameter, Step, Unit, Workflow
+from penstock.graph.expr import ExpressionError, Node, parse, reference
+from penstock.graph.model import Output, Parameter, Step, Unit, Workflow, expressions, step_values
 from penstock.graph.types import ANY, Type
 
 _compiling: ContextVar[tuple[Any, ...]] = ContextVar("compiling", default=())
@@ -53,12 +53,23 @@ def compile_workflow(
         )
     token = _compiling.set((*stack, function))
     try:
-        return _Compiler(function, name, given, defined).run()
+        compiled = _Compiler(function, name, given, defined).run()
+        _read_back(compiled)
+        return compiled
     except (RecursionError, ExpressionError):
         fix = "collect values in a list and combine them in one @task; turn a long elif chain into a lookup"
         raise wrong("P316", f"branches or expressions in {name!r} nest too deep", fix, defined) from None
     finally:
         _compiling.reset(token)
+
+
+def _read_back(workflow: Workflow) -> None:
+    """Every expression that was put together must also parse, which bounds its depth. Raises ExpressionError."""
+    for one in (workflow, *workflow.definitions):
+        values = [output.value for output in one.outputs]
+        for value in (*values, *(value for step in one.steps for _, value in step_values(step))):
+            for expr in expressions(value):
+                parse(expr.text)
 
 
 class _Compiler(Loops):

@@ -7,6 +7,7 @@ What it prints goes to stderr: stdout belongs to the command.
 from __future__ import annotations
 
 import contextlib
+import importlib.machinery
 import importlib.util
 import linecache
 import sys
@@ -108,10 +109,8 @@ def _module_name(path: Path) -> str:
     """The file's own name, unless another module has it: a flow in json.py must not replace the json that all else uses."""
     name = path.stem if path.stem.isidentifier() else "workflow_file"
     known = sys.modules.get(name)
-    try:
-        spec = None if known is not None else importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        spec = None
+    others = [entry for entry in sys.path if Path(entry or ".").absolute() != path.parent.absolute()]
+    spec = None if known is not None else importlib.machinery.PathFinder.find_spec(name, others)
     file = getattr(known, "__file__", None) if known is not None else spec and spec.origin
     elsewhere = (known is not None or spec is not None) and (not file or Path(file).absolute() != path.absolute())
     return f"penstock_flow_{name}" if elsewhere or name in sys.stdlib_module_names else name

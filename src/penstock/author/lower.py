@@ -477,12 +477,11 @@ class Lowering(Refuser, ABC):
     def target(self, node: ast.expr) -> Any:
         """The task, workflow or job that this names, or None. Does not lower anything that could leave a step behind."""
         if isinstance(node, ast.Call):
-            if (
-                isinstance(node.func, ast.Attribute)
-                and node.func.attr == "options"
-                and self.target(node.func.value) is not None
-            ):
-                return self.with_options(node)
+            if isinstance(node.func, ast.Attribute) and self.target(node.func.value) is not None:
+                if node.func.attr == "options":
+                    return self.with_options(node)
+                if node.func.attr == "after":
+                    return self.target(node.func.value)
             return None
         if isinstance(node, ast.Name):
             try:

@@ -18,13 +18,16 @@ from penstock.graph.types import Type
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_TASK_OPTIONS = ("name", "image", "env", *KNOWN)
+_TASK_OPTIONS = ("name", "image", "env", "parallel", "gang", *KNOWN)
+"""`parallel` and `gang` speak of a loop over the task: how many at once, and whether all start together or none."""
 
 
 class TaskOptions(Options, total=False):
     name: str
     image: str
     env: Mapping[str, Any]
+    parallel: int
+    gang: bool
 
 
 class Task(Generic[P, R]):
@@ -89,6 +92,10 @@ class Task(Generic[P, R]):
         if "resources" in self.given and "resources" in options:
             merged["resources"] = {**self.given["resources"], **options["resources"]}
         return Task(self.function, merged)
+
+    def after(self, *values: Any) -> Task[P, R]:
+        """Inside a workflow: wait for what these values come from, without using them. `deploy.after(migrated)(region)`."""
+        return self
 
     def job(self, name: str | None = None, **inputs: Any) -> FunctionJob:
         """This task as a job of the object form, with these inputs."""

@@ -18,7 +18,7 @@ import click
 
 from penstock.errors import PenstockError, Problem, UserError
 from penstock.graph import quantity
-from penstock.graph.model import Step
+from penstock.graph.model import NORMAL, Step
 
 if TYPE_CHECKING:
     from penstock.plan.diff import PlanDiff
@@ -196,7 +196,7 @@ def _needs(step: Step) -> str:
     if not step.resources:
         return "nothing"
     gang = f" ×{step.replicas} replicas" if step.replicas > 1 else ""
-    return vector(step.resources) + gang
+    return f"({vector(step.resources)}){gang}" if gang and len(step.resources) > 1 else vector(step.resources) + gang
 
 
 def _runs(planned: Planned, calls: Size, found: Plan) -> str:
@@ -206,16 +206,15 @@ def _runs(planned: Planned, calls: Size, found: Plan) -> str:
     if planned.exempt:
         words.append("at the end, never queued")
     elif before:
-        words.append(
-            "after "
-            + (", ".join(before) if len(before) <= 4 else f"{', '.join(before[:3])} and {len(before) - 3} more")
-        )
+        words.append("after " + _names([_edge(up, step) for up in before]))
     if planned.runs == "no":
-        words.append("never: " + (f"not {step.when.text}" if step.when is not None else "no items"))
+        words.append(f"never: {step.when.text} does not hold" if step.when is not None else "never: no items")
     elif step.when is not None:
-        words.append(f"when {step.when.text}" if planned.runs == "maybe" else "when true")
+        words.append(f"when {step.when.text}" + ("" if planned.runs == "maybe" else ", which holds"))
     if step.loop is not None:
         words.append(f"while {step.loop.condition.text}, at most {step.loop.max_iterations:,} rounds")
+    if step.each is not None and step.each.parallel is not None:
+        words.append(f"at most {step.each.parallel} at once")
     if planned.tasks.count is None:
         words.append(
             f"how many is {planned.tasks.why}"
@@ -227,26 +226,31 @@ def _runs(planned: Planned, calls: Size, found: Plan) -> str:
     return "; ".join(words)
 
 
+def _edge(up: str, step: Step) -> str:
+    """A step that is waited for, with the outcomes that are asked of it if they are not the usual ones."""
+    asked = next((edge.outcomes for edge in step.needs if edge.step == up), NORMAL)
+    return up if asked == NORMAL else f"{up} ({' or '.join(sorted(asked))})"
+
+
 def _reservations(found: Plan) -> None:
     if not found.reservations:
         click.echo("nothing to reserve: no step asks for a resource")
         return
     rows = [_reservation_row(each) for each in found.reservations]
-    table(["RESERVATION", "HOLDS", "SUM", "STAGES"], rows, "  ")
+    table(["RESERVATION", "TIMES", "HOLDS EACH", "SUM", "STAGES"], rows, "  ")
     click.echo()
 
 
 def _reservation_row(each: Reservation) -> list[str]:
-    count = "" if each.count.count == 1 else f"{each.count} × "
-    holds = count + ("at least " if not each.known else "") + vector(each.peak)
+    holds = ("at least " if not each.known else "") + vector(each.peak)
     if not each.known:
         holds += f" ({each.why})"
-    names = (
-        ", ".join(each.stages)
-        if len(each.stages) <= 4
-        else f"{', '.join(each.stages[:3])} and {len(each.stages) - 3} more"
-    )
-    return [each.name, holds, "" if each.total is None else vector(each.total), names]
+    times = "" if each.count.count == 1 else f"×{each.count}"
+    return [each.name, times, holds, "" if each.total is None else vector(each.total), _names(each.stages)]
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3:,} more"
 
 
 def _demand(found: Plan) -> None:
@@ -254,17 +258,10 @@ def _demand(found: Plan) -> None:
         return
     rows = []
     for resource, peak in sorted(found.peaks.items(), key=lambda item: _by_weight((item[0], 0))):
-        names = [path for path, _ in peak.steps]
-        who = ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
-        least = "at least " if peak.open else ""
-        rows.append(
-            [
-                _SHORT.get(resource, resource),
-                least + quantity.short(peak.amount, resource),
-                quantity.short(peak.total, resource),
-                who,
-            ]
-        )
+        least = "at least " if peak.open else "at most " if peak.maybe else ""
+        total = ("at least " if peak.open else "") + quantity.short(peak.total, resource)
+        who = _names([path for path, _ in peak.steps])
+        rows.append([_SHORT.get(resource, resource), least + quantity.short(peak.amount, resource), total, who])
     table(["PEAK OF", "AT ONCE", "SUM", "WHEN THESE RUN TOGETHER"], rows, "  ")
 
 
@@ -314,5 +311,6 @@ def diff(found: PlanDiff) -> None:
         rows.append(["~", change.step, "; ".join(what)])
     rows += [["", "peak", line] for line in found.peaks]
     rows += [["", "parameter", line] for line in found.params]
+    rows += [["", "workflow", line] for line in found.workflow]
     table(["", "STEP", "WHAT"], rows)
     click.echo(f"{len(found.same)} the same")

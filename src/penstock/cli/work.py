@@ -45,13 +45,12 @@ def plan(file: str, given: tuple[str, ...], unit: str | None, output: str) -> No
 
 @click.command()
 @click.argument("file")
-@click.option(
-    "--to", type=click.Choice(service.DRAWINGS), default="tree", show_default=True, help="Which kind of drawing."
-)
+@click.option("--to", type=click.Choice(service.DRAWINGS), help="Which kind.  [default: by the name of --out, or tree]")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead of stdout.")
-def draw(file: str, to: str, out: Path | None) -> None:
+def draw(file: str, to: str | None, out: Path | None) -> None:
     """Draw the workflow in FILE as the author wrote it: a fan-out is one box."""
-    text = service.draw(file, to)
+    by_name = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid"}
+    text = service.draw(file, to or by_name.get(out.suffix if out is not None else "", "tree"))
     _deliver(text, out)
 
 

@@ -51,9 +51,13 @@ from penstock.graph.types import ANY, BOOL, Type, list_of
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?\Z", re.A)
 VARIABLE = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9_])?\Z", re.A)
+PLAIN_RESOURCES = ("cpu", "memory", "ephemeral-storage", "storage", "pods")
 RESOURCE_NAME = re.compile(
-    r"(?:[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-._A-Za-z0-9]{0,61}[A-Za-z0-9])?\Z", re.A
+    r"(?:cpu|memory|ephemeral-storage|storage|pods|hugepages-[0-9]+[KMG]i"
+    r"|[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?/[A-Za-z0-9](?:[-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)\Z",
+    re.A,
 )
+"""As in Kubernetes: a few plain names, and any name with a domain."""
 LARGEST_COUNT = 10_000_000
 
 
@@ -279,30 +283,27 @@ class _Checker(Reach):
 
     def amounts(self, step: Step, where: str) -> None:
         for name, amount in step.resources.items():
+            place = f"{where}.resources.{name}"
             if name not in ("cpu", "memory") and not RESOURCE_NAME.match(name):
-                self.report(
-                    "P232",
-                    f"{name[:140]!r} is not the name of a resource",
-                    "write cpu, memory, or a name with a domain: nvidia.com/gpu",
-                    f"{where}.resources",
-                    step.source,
+                near = "nvidia.com/gpu" if name.lower() == "gpu" else name.lower()
+                hint = f"write {near!r}" if near in (*PLAIN_RESOURCES, "nvidia.com/gpu") else ""
+                hint = (
+                    hint
+                    or f"write cpu, memory, or a name with a domain: nvidia.com/gpu.{nearest(name, PLAIN_RESOURCES)}"
                 )
+                self.report("P232", f"{name[:140]!r} is not the name of a resource", hint, place, step.source)
             if amount < 0:
-                self.report(
-                    "P230",
-                    f"{name} is {quantity.show(amount, name)}",
-                    "ask for nothing, or for more than nothing",
-                    f"{where}.resources.{name}",
-                    step.source,
-                )
+                fix = "ask for nothing, or for more than nothing"
+                self.report("P230", f"{name} is {quantity.show(amount, name)}", fix, place, step.source)
             elif amount > quantity.LARGEST:
-                self.report(
-                    "P230",
-                    f"{name} is {quantity.show(amount, name)}, more than any machine has",
-                    "check the unit",
-                    f"{where}.resources.{name}",
-                    step.source,
-                )
+                what = f"{name} is {quantity.show(amount, name)}, more than any machine has"
+                self.report("P230", what, "check the unit", place, step.source)
+            elif "/" in name and amount % 1000:
+                what = f"{name} is {quantity.show(amount, name)}, and a device cannot be divided"
+                self.report("P230", what, "ask for a whole number", place, step.source)
+            elif name == "memory" and 0 < amount < 2**20 * 1000:
+                what = f"memory is {quantity.show(amount, name)} bytes"
+                self.report("P230", what, "say the unit: 4Gi, 512Mi", place, step.source, "warning")
         self.count(step.replicas, f"{where}.replicas", step.source)
 
     def retry(self, retry: Retry, where: str, source: Source | None) -> None:
@@ -339,6 +340,14 @@ class _Checker(Reach):
                 "P223", "the for-each has no variables", "give it something to go over", f"{where}.each", step.source
             )
         self.count(step.each.parallel, f"{where}.each.parallel", step.source)
+        if step.each.gang and step.each.parallel is not None:
+            self.report(
+                "P223",
+                "a gang starts all of its tasks at once, and `parallel` forbids it",
+                "remove one of the two",
+                f"{where}.each",
+                step.source,
+            )
         roots = ALWAYS | {"item"} | ({"workflow"} if on_exit else set())
         for axis in step.each.axes:
             found: dict[str, Type] = {}

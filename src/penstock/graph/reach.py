@@ -37,6 +37,7 @@ class Reach(Scope):
             return
         self.reachable(ordered, edges, exits)
         self.missing(edges, exits)
+        self.groups(edges)
 
     def reachable(
         self, ordered: list[str], edges: Mapping[str, Mapping[str, frozenset[Outcome]]], exits: set[str]
@@ -70,6 +71,19 @@ class Reach(Scope):
             ):
                 outcomes.add(Outcome.OMITTED)
             possible[name] = frozenset(outcomes)
+
+    def groups(self, edges: Mapping[str, Mapping[str, frozenset[Outcome]]]) -> None:
+        """Steps of one group become ready together, so none may wait for another of them."""
+        for step in self.steps.values():
+            for up in edges[step.name] if step.group is not None else ():
+                if up in self.steps and self.steps[up].group == step.group:
+                    self.report(
+                        "P225",
+                        f"{step.name!r} waits for {up!r}, and both are in the group {step.group!r}",
+                        "take one of them out of the group",
+                        f"steps.{step.name}.group",
+                        step.source,
+                    )
 
     def missing(self, edges: Mapping[str, Mapping[str, frozenset[Outcome]]], exits: set[str]) -> None:
         """Values that may not be there: read of a step that can be skipped, on an occasion on which the reader is not."""

@@ -47,6 +47,8 @@ class Keys:
     keys: dict[str, str] = field(default_factory=dict)
     identities: dict[str, Identity] = field(default_factory=dict)
     """What each key is the digest of."""
+    paths: dict[str, str] = field(default_factory=dict)
+    """The other way round: a step of that key."""
     private: dict[str, str] = field(default_factory=dict)
     """Steps that are never shared, and why."""
 
@@ -92,6 +94,7 @@ class _Keying:
             identity = {**identity, "private": [self.salt, path]}
         key = digest_of(identity)
         self.found.keys[path] = key
+        self.found.paths.setdefault(key, path)
         self.found.identities[path] = identity
         return key
 
@@ -254,8 +257,8 @@ def why_differ(a: Keys, b: Keys, path_a: str, path_b: str) -> list[str]:
     """Sentences: what sets two keys apart. Empty if they are equal."""
     if a.keys[path_a] == b.keys[path_b]:
         return []
-    names_a, names_b = {key: path for path, key in a.keys.items()}, {key: path for path, key in b.keys.items()}
-    return list(_differences(a.identities[path_a], b.identities[path_b], "", names_a, names_b)) or ["it runs each time"]
+    found = list(_differences(a.identities[path_a], b.identities[path_b], "", a.paths, b.paths))
+    return found or ["it runs each time"]
 
 
 def _differences(a: Any, b: Any, where: str, names_a: Mapping[str, str], names_b: Mapping[str, str]) -> Iterator[str]:

@@ -31,9 +31,12 @@ class Peak:
     open: tuple[str, ...] = ()
     """Steps whose size is only known at run time. They are counted as one task each."""
 
+    maybe: tuple[str, ...] = ()
+    """Steps of the set that may turn out not to run: then the peak is smaller."""
+
     @property
     def exact(self) -> bool:
-        return not self.open
+        return not self.open and not self.maybe
 
     def as_data(self) -> dict[str, Any]:
         def show(amount: int) -> str:
@@ -44,6 +47,8 @@ class Peak:
         }  # fmt: skip
         if self.open:
             data["unknown"] = list(self.open)
+        if self.maybe:
+            data["conditional"] = list(self.maybe)
         return data
 
 
@@ -61,12 +66,28 @@ def peaks(
 ) -> dict[str, Peak]:
     """Every resource that is asked for -> its peak. `finished`: paths of steps that are over, or that never ran."""
     done = frozenset(finished)
+    unsure = _conditional(level)
     found = {}
     for resource in resources(level):
         result = _peak(level, resource, done, counts)
         if result.total:
-            found[resource] = Peak(resource, result.amount, tuple(result.steps), result.total, tuple(result.open))
+            maybe = tuple(path for path, _ in result.steps if path in unsure)
+            found[resource] = Peak(
+                resource, result.amount, tuple(result.steps), result.total, tuple(result.open), maybe
+            )
     return found
+
+
+def _conditional(level: Level, inside: bool = False) -> frozenset[str]:
+    """Paths of steps that a condition decides about, their own or that of a workflow around them."""
+    found: set[str] = set()
+    for planned in level.steps:
+        unsure = inside or planned.runs == "maybe"
+        if unsure:
+            found.add(planned.path)
+        if planned.inner is not None:
+            found |= _conditional(planned.inner, unsure)
+    return frozenset(found)
 
 
 def resources(level: Level) -> list[str]:
@@ -105,7 +126,7 @@ def _weight(planned: Planned, resource: str, done: frozenset[str], counts: Count
     """What one step can hold at one moment: all of its tasks that run side by side."""
     width = planned.width.count
     side_by_side = 1 if width is None else width
-    tasks = 1 if planned.tasks.count is None else planned.tasks.count
+    tasks = side_by_side if planned.tasks.count is None else planned.tasks.count
     unknown = [planned.path] if width is None else []
     if planned.inner is not None:
         part = _peak(planned.inner, resource, done, counts)

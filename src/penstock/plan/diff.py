@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.graph import quantity
+from penstock.graph import codec, quantity
 from penstock.plan.dedupe import why_differ
 from penstock.plan.expand import Planned
 from penstock.plan.make import Plan
@@ -35,16 +35,20 @@ class PlanDiff:
     same: tuple[str, ...]
     peaks: tuple[str, ...]
     params: tuple[str, ...]
+    workflow: tuple[str, ...] = ()
+    """What changed about the workflow as a whole: queue, unit, outputs, …"""
 
     @property
     def empty(self) -> bool:
-        return not (self.added or self.removed or self.renamed or self.changed or self.peaks or self.params)
+        return not (
+            self.added or self.removed or self.renamed or self.changed or self.peaks or self.params or self.workflow
+        )
 
     def as_data(self) -> dict[str, Any]:
         return {
             "added": list(self.added), "removed": list(self.removed), "renamed": [list(pair) for pair in self.renamed],
             "changed": [difference.as_data() for difference in self.changed], "same": list(self.same), "demand": list(self.peaks),
-            "params": list(self.params),
+            "params": list(self.params), "workflow": list(self.workflow),
         }  # fmt: skip
 
 
@@ -56,12 +60,14 @@ def diff(before: Plan, after: Plan) -> PlanDiff:
     for path in added:
         by_key.setdefault(after.keys.keys[path], []).append(path)
     renamed = []
-    for path in list(removed):
+    gone, come = set(), set()
+    for path in removed:
         twins = by_key.get(before.keys.keys[path])
         if twins:
             renamed.append((path, twins.pop(0)))
-            removed.remove(path)
-            added.remove(renamed[-1][1])
+            gone.add(path)
+            come.add(renamed[-1][1])
+    removed, added = [path for path in removed if path not in gone], [path for path in added if path not in come]
     changed, same = [], []
     for path in (path for path in old if path in new):
         content = tuple(why_differ(before.keys, after.keys, path, path))
@@ -78,6 +84,7 @@ def diff(before: Plan, after: Plan) -> PlanDiff:
         tuple(same),
         _peaks(before, after),
         _params(before, after),
+        _whole(before, after),
     )
 
 
@@ -108,6 +115,19 @@ def _peaks(before: Plan, after: Plan) -> tuple[str, ...]:
         if x != y:
             found.append(f"{resource}: {quantity.show(x, resource)} → {quantity.show(y, resource)}")
     return tuple(found)
+
+
+def _whole(before: Plan, after: Plan) -> tuple[str, ...]:
+    found = []
+    for name in ("queue", "priority", "parallel", "timeout", "fail_fast"):
+        x, y = getattr(before.workflow, name), getattr(after.workflow, name)
+        if x != y:
+            found.append(f"{name}: {_shown(x)} → {_shown(y)}")
+    if before.unit != after.unit:
+        found.append(f"unit: {before.unit} → {after.unit}")
+    old, new = ({o.name: codec.canonical(codec.encode(o)) for o in plan.workflow.outputs} for plan in (before, after))
+    found += [f"output {name}: changed" for name in old.keys() | new.keys() if old.get(name) != new.get(name)]
+    return tuple(sorted(found))
 
 
 def _params(before: Plan, after: Plan) -> tuple[str, ...]:

@@ -8,12 +8,13 @@ workflow again changes nothing.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.graph import codec
-from penstock.graph.codec import canonical, digest_of, encode
+from penstock.graph.codec import canonical, digest_of, encode, encode_value
 from penstock.graph.expr import Expr, Node, reference, replace
 from penstock.graph.model import MISSING, Edge, Nested, Output, Parameter, Retry, Step, Workflow, edges_of
 from penstock.graph.order import topological
@@ -49,18 +50,20 @@ class Merged:
             "tasks": {"before": before["tasks"], "after": after["tasks"]},
             "peak": {"before": amounts(before["peak"]), "after": amounts(after["peak"])},
             "saved": amounts({resource: amount for resource, amount in saved.items() if amount}),
+            "unknown": before["unknown"],
             "shared": {name: list(origins) for name, origins in self.shared.items()},
             "notes": list(self.notes),
         }
 
 
 def _weight(plans: Iterable[Plan]) -> dict[str, Any]:
-    found: dict[str, Any] = {"steps": 0, "tasks": 0, "peak": {}, "sum": {}}
+    found: dict[str, Any] = {"steps": 0, "tasks": 0, "peak": {}, "sum": {}, "unknown": False}
     for plan in plans:
-        for planned, _ in plan.level.walk():
-            found["steps"] += planned.inner is None
-        for planned in plan.level.steps:
-            found["tasks"] += planned.tasks.count or 0
+        for planned, calls in plan.level.walk():
+            if planned.inner is None:
+                found["steps"] += 1
+                found["tasks"] += planned.tasks.times(calls).count or 1
+                found["unknown"] |= planned.tasks.times(calls).count is None
         for resource, peak in plan.peaks.items():
             found["peak"][resource] = found["peak"].get(resource, 0) + peak.amount
             found["sum"][resource] = found["sum"].get(resource, 0) + peak.total
@@ -103,6 +106,9 @@ def merge(workflows: Sequence[tuple[Workflow, Mapping[str, Any]]], name: str | N
     ]
     change = {id(plan): each for plan, each in zip(plans, rewrite, strict=True)}
     queue, priority = _common(plans, "queue"), _common(plans, "priority")
+    for attribute in ("unit", "fail_fast", "labels"):
+        if len({canonical(encode_value(getattr(plan.workflow, attribute))) for plan in plans}) > 1:
+            notes.append(f"{attribute} differs between the workflows; what is not the same in all was left out")
     for identity, group in groups.items():
         steps[identity] = _one_step(group, called[identity], change[id(group[0].plan)], queue, priority, notes)
     exits = {identity for identity, group in groups.items() if group[0].exit}
@@ -113,7 +119,7 @@ def merge(workflows: Sequence[tuple[Workflow, Mapping[str, Any]]], name: str | N
         params=tuple(params), steps=_ordered([steps[i] for i in steps if i not in exits]), outputs=tuple(_outputs(plans, labels, rewrite)),
         on_exit=_ordered([steps[i] for i in steps if i in exits]), queue=queue, priority=priority, unit=_common(plans, "unit"),
         parallel=_limit(plans, "parallel", notes), timeout=_limit(plans, "timeout", notes),
-        fail_fast=len(plans) == 1 and plans[0].workflow.fail_fast, definitions=definitions,
+        fail_fast=bool(_common(plans, "fail_fast")), definitions=definitions,
         labels={key: value for key, value in plans[0].workflow.labels.items() if all(p.workflow.labels.get(key) == value for p in plans)},
         doc=plans[0].workflow.doc if len(plans) == 1 else "",
     )  # fmt: skip
@@ -172,6 +178,7 @@ def _identify(plan: Plan, label: str, renamed: Mapping[str, str]) -> list[_Membe
     swap |= {("params", name): as_node(value) for name, value in stand.items()}
     by_name = {step.name: step for step in (*plan.workflow.steps, *plan.workflow.on_exit)}
     exits = {step.name for step in plan.workflow.on_exit}
+    definitions = {definition.name: definition for definition in plan.workflow.definitions}
     found: dict[str, _Member] = {}
     for name in plan.orders[""][0]:
         step = by_name[name]
@@ -180,6 +187,9 @@ def _identify(plan: Plan, label: str, renamed: Mapping[str, str]) -> list[_Membe
         ]
         edges = sorted([found[up].identity, sorted(outcomes)] for up, outcomes in edges_of(step).items())
         salt = label if name in exits else ""
+        if isinstance(step.action, Nested):
+            # The same work may be asked for with other resources inside; such calls stay apart.
+            salt += _closure_digest(definitions[step.action.name], plan.workflow)
         found[name] = _Member(plan, label, step, name in exits, digest_of([keys.keys[name], conditions, edges, salt]))
     return list(found.values())
 
@@ -187,12 +197,12 @@ def _identify(plan: Plan, label: str, renamed: Mapping[str, str]) -> list[_Membe
 def _step_names(groups: Mapping[str, list[_Member]]) -> dict[str, str]:
     """A step keeps its name unless another has it too; then the workflows it comes from are added."""
     wanted = {identity: min(member.step.name for member in group) for identity, group in groups.items()}
-    taken = list(wanted.values())
+    taken = Counter(wanted.values())
     called = {}
-    used: set[str] = {name for name in taken if taken.count(name) == 1}
+    used: set[str] = {name for name, times in taken.items() if times == 1}
     for identity in sorted(groups, key=lambda i: (wanted[i], i)):
         name = wanted[identity]
-        if taken.count(name) > 1:
+        if taken[name] > 1:
             longer = f"{name}-{'-'.join(sorted({member.label for member in groups[identity]}))}"
             name = longer if longer not in used and len(longer) <= 60 else f"{name[:100]}-{identity[7:15]}"
             used.add(name)
@@ -225,18 +235,20 @@ def _definitions(plans: Sequence[Plan]) -> tuple[tuple[Workflow, ...], list[dict
 
 
 def _closure_digest(definition: Workflow, root: Workflow) -> str:
-    """Of a definition and of all that it calls."""
+    """Of a definition and of all that it calls, whatever they are named."""
     by_name = {each.name: each for each in root.definitions}
-    seen: dict[str, Workflow] = {}
-    frontier = [definition]
-    while frontier:
-        one = frontier.pop()
-        if one.name not in seen:
-            seen[one.name] = one
-            frontier += [
-                by_name[step.action.name] for step in (*one.steps, *one.on_exit) if isinstance(step.action, Nested)
-            ]
-    return digest_of([encode(seen[name]) for name in sorted(seen)])
+
+    def content(one: Workflow) -> str:
+        called = {
+            step.action.name: content(by_name[step.action.name])
+            for step in (*one.steps, *one.on_exit)
+            if isinstance(step.action, Nested)
+        }
+        steps = tuple(_recalled(step, called) for step in one.steps)
+        exits = tuple(_recalled(step, called) for step in one.on_exit)
+        return digest_of(encode(dataclasses.replace(one, name="", steps=steps, on_exit=exits)))
+
+    return content(definition)
 
 
 def _recalled(step: Step, names: Mapping[str, str]) -> Step:
@@ -284,6 +296,18 @@ def _one_step(group: list[_Member], name: str, change: _Rewrite, queue: Any, pri
         notes.append(
             f"{name}: queues differ ({', '.join(each or 'none' for each in queues)}); {queues[-1]!r} was taken"
         )
+    for attribute in ("placement", "priority", "timeout", "retry"):
+        if (
+            len(
+                {
+                    canonical(encode_value(None) if (v := getattr(m.step, attribute)) is None else encode(v))
+                    for m in group
+                }
+            )
+            > 1
+        ):
+            which = "that of the first" if attribute == "placement" else "the larger"
+            notes.append(f"{name}: {attribute} differs; {which} was taken")
     own_priority = [
         p
         for p in (m.step.priority if m.step.priority is not None else m.plan.workflow.priority for m in group)

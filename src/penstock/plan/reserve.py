@@ -129,19 +129,16 @@ def _of_stage(stage: Stage) -> Reservation:
 
 
 def _of_tasks(stage: Stage) -> Iterable[Reservation]:
+    """A loop that is a gang starts together or not at all, so all of its tasks are one reservation."""
     for pods in stage.pods:
-        if pods.resources:
-            held = {resource: amount * pods.replicas for resource, amount in pods.resources.items()}
-            count = pods.tasks.times(stage.calls)
-            yield Reservation(
-                pods.step,
-                Unit.TASK,
-                (stage.name,),
-                (Pool(pods.placement, held),),
-                count,
-                count.count is not None,
-                count.why,
-            )
+        if not pods.resources:
+            continue
+        together = 1 if not pods.gang_of_tasks or pods.tasks.count is None else pods.tasks.count
+        held = {resource: amount * pods.replicas * together for resource, amount in pods.resources.items()}
+        count = stage.calls if pods.gang_of_tasks else pods.tasks.times(stage.calls)
+        known = count.count is not None and pods.tasks.count is not None
+        pool = Pool(pods.placement, held)
+        yield Reservation(pods.step, Unit.TASK, (stage.name,), (pool,), count, known, count.why or pods.tasks.why)
 
 
 def _chain(members: Sequence[Stage]) -> Reservation:

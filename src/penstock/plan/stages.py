@@ -27,6 +27,8 @@ class Pods:
     width: Size
     """How many of the tasks run at the same time."""
     gang: bool
+    gang_of_tasks: bool = False
+    """Not only the replicas of a task but all tasks of the loop start together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,11 @@ class Stage:
 
     @property
     def known(self) -> bool:
-        return all(pods.tasks.count is not None for pods in self.pods)
+        return all(pods.width.count is not None for pods in self.pods)
 
     @property
     def why(self) -> str:
-        return next((pods.tasks.why for pods in self.pods if pods.tasks.count is None), "")
+        return next((pods.width.why for pods in self.pods if pods.width.count is None), "")
 
     def demand(self) -> dict[str, int]:
         """All of its tasks at once, or as many as may run at once. A step of unknown size counts as one task."""
@@ -114,6 +116,7 @@ def _stage(name: str, members: list[tuple[Planned, Size]], workflow: Workflow) -
             tasks=planned.tasks,
             width=planned.width,
             gang=planned.step.replicas > 1 or (planned.step.each is not None and planned.step.each.gang),
+            gang_of_tasks=planned.step.each is not None and planned.step.each.gang,
         )
         for planned, _ in members
     )
