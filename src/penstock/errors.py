@@ -114,6 +114,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f' Did you mean "{found[0]}"?' if found else ""
 
 
+def instead(word: str, known: Iterable[str]) -> str:
+    """The fix for a name that nobody knows: the one that was probably meant, or to do without."""
+    return nearest(word, known).strip() or "remove it."
+
+
 def catalogue() -> dict[str, dict[str, str]]:
     """Code -> title, text and, where it helps, what is wrong and what is right."""
     import tomllib

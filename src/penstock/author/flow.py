@@ -12,7 +12,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from penstock.author.blame import here, wrong
 from penstock.author.jobs import Authored, plain_call
-from penstock.errors import nearest
+from penstock.errors import instead, nearest
 from penstock.graph import model
 from penstock.graph.model import Unit
 
@@ -45,7 +45,7 @@ class WorkflowFunction(Authored, Generic[P, R]):
                 raise wrong(
                     "P305",
                     f"there is no option {name!r}",
-                    f"remove it.{nearest(name, OPTIONS)} Known: {', '.join(OPTIONS)}",
+                    f"{instead(name, OPTIONS)} Known: {', '.join(OPTIONS)}",
                 )
         if given.get("unit") is not None and given["unit"] not in list(Unit):
             raise wrong(

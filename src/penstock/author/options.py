@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from penstock.author.blame import wrong
 from penstock.author.values import to_condition, to_value
-from penstock.errors import nearest
+from penstock.errors import instead
 from penstock.graph import quantity
 from penstock.graph.model import Backoff, Cache, Placement, Retry, Toleration
 
@@ -64,9 +64,7 @@ def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dic
     """Options -> the fields of a Step that they set. Raises AuthorError at the author's line."""
     for name in options:
         if name not in known:
-            raise wrong(
-                "P305", f"there is no option {name!r}", f"remove it.{nearest(name, known)} Known: {', '.join(known)}"
-            )
+            raise wrong("P305", f"there is no option {name!r}", f"{instead(name, known)} Known: {', '.join(known)}")
     fields: dict[str, Any] = {
         name: options[name]
         for name in ("replicas", "queue", "priority", "group", "doc")

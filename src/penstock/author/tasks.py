@@ -11,7 +11,7 @@ from penstock.author.annotations import hints_of, to_type
 from penstock.author.blame import wrong
 from penstock.author.jobs import FunctionJob
 from penstock.author.options import KNOWN, Options, step_fields
-from penstock.errors import nearest
+from penstock.errors import instead
 from penstock.graph import check
 from penstock.graph.types import Type
 
@@ -49,7 +49,7 @@ class Task(Generic[P, R]):
                 raise wrong(
                     "P305",
                     f"there is no option {name!r}",
-                    f"remove it.{nearest(name, _TASK_OPTIONS)} Known: {', '.join(_TASK_OPTIONS)}",
+                    f"{instead(name, _TASK_OPTIONS)} Known: {', '.join(_TASK_OPTIONS)}",
                 )
         self.function: Callable[P, R] = function
         self.given = dict(given)

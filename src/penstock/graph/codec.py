@@ -20,7 +20,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-from penstock.errors import DocumentError, Problem, Source, nearest
+from penstock.errors import DocumentError, Problem, Source, instead, nearest
 from penstock.graph import model, quantity, types
 from penstock.graph.expr import Expr, ExpressionError
 from penstock.graph.model import ACTIONS, MISSING, Edge, Missing, Step, Workflow
@@ -304,7 +304,7 @@ class _Reader:
                 names = [*known, *ACTIONS] if cls is Step else [*known]
                 self.problem(
                     "P103", _under(path, key), f"{str(key)[:80]!r} is not a field of {_noun(cls)}",
-                    f"remove it.{nearest(str(key)[:80], names)} Known: {', '.join(names)}",
+                    f"{instead(str(key)[:80], names)} Known: {', '.join(names)}",
                 )  # fmt: skip
         if cls is Step:
             self.one_action(data, path)
@@ -523,7 +523,7 @@ def _noun(cls: type) -> str:
 
 
 def _example(cls: type) -> str:
-    return "{" + ", ".join(f"{name}: …" for name in (*_required(cls), *_fields(cls))[:2]) + "}"
+    return "{" + ", ".join(f"{name}: …" for name in list(dict.fromkeys((*_required(cls), *_fields(cls))))[:2]) + "}"
 
 
 __all__ = [
