@@ -378,7 +378,7 @@ def test_any_expression_on_any_data_has_a_value_or_says_why_not(node: Node, scop
 
 # -- bounded work -----------------------------------------------------------------------------------------------------
 
-BIG = "a" * 1_000_000
+BIG = "a" * 20_000_000
 MANY = {str(i): 1 for i in range(100_000)}
 
 

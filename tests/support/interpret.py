@@ -34,10 +34,10 @@ class _Run:
     def step(self, step: Step, known: dict[str, Any]) -> dict[str, Any]:
         if step.each is None:
             if step.when is not None and not evaluate(step.when, known):
-                return {"outputs": {}, "outcome": "skipped"}
+                return {"outputs": defaults(step), "outcome": "skipped"}
             return {"outputs": self.repeat(step, known), "outcome": "succeeded"}
         if step.when is not None and decide(step.when, known) is False:
-            return {"outputs": {}, "outcome": "skipped"}
+            return {"outputs": defaults(step), "outcome": "skipped"}
         results = []
         for item in each_item(step.each.axes, known):
             inside = {**known, "item": item}
@@ -73,6 +73,10 @@ class _Run:
         for part in step.action.name.split("."):
             function = getattr(function, part)
         return {"result": plain(getattr(function, "function", function)(**inputs))}
+
+
+def defaults(step: Step) -> dict[str, Any]:
+    return {output.name: plain(output.default) for output in step.outputs if output.default is not MISSING}
 
 
 def plain(value: Any) -> Any:

@@ -15,8 +15,10 @@ from penstock.author.jobs import Authored, BaseJob
 from penstock.author.options import KNOWN, step_fields
 from penstock.author.scopes import Scope, Scoped
 from penstock.author.symbols import (
+    Static,
     Sym,
     Symbol,
+    Unset,
     both,
     plain,
     type_of,
@@ -24,7 +26,7 @@ from penstock.author.symbols import (
 from penstock.author.tasks import Task
 from penstock.errors import AuthorError
 from penstock.graph import codec, model
-from penstock.graph.expr import Expr, reference, references
+from penstock.graph.expr import Binary, Expr, reference, references
 from penstock.graph.model import Edge, ForEach, Input, Output, Step, While, Workflow
 from penstock.graph.types import ANY, Type, list_of
 
@@ -62,8 +64,26 @@ class Calls(Scoped):
                 each, parallel=target.given.get("parallel"), gang=target.given.get("gang", False)
             )
         step = dataclasses.replace(step, needs=(*step.needs, *self.waits(node.func, step)))
-        self.emit(dataclasses.replace(step, each=each, when=when))
+        if step.each is not None:
+            raise self.error(
+                "P311",
+                node,
+                f"the job {step.name!r} has a loop of its own",
+                "use it in the object form, or make its loop here",
+            )
+        if each is not None and when is not None:
+            step = dataclasses.replace(step, outputs=self.empty_if_skipped(step, path, type_))
+        if step.when is not None and when is not None:
+            when = Expr.tree(Binary("&&", when.node, step.when.node))
+        self.emit(dataclasses.replace(step, each=each, when=when or step.when))
+        if path[-1] == "outputs" and isinstance(target, Authored) and not target.graph.outputs:
+            return Static(None) if each is None else Unset(f"what {step.name} returns")
         return Sym(reference(*path), list_of(type_) if each is not None else type_)
+
+    def empty_if_skipped(self, step: Step, path: tuple[str, ...], type_: Type) -> tuple[Output, ...]:
+        """A filter that lets nothing through gives an empty list, as in Python, not no list."""
+        declared = step.outputs or ((Output(name=path[-1], type=type_),) if len(path) == 4 else ())
+        return tuple(dataclasses.replace(output, default=()) for output in declared)
 
     def waits(self, function: ast.expr, step: Step) -> Iterator[Edge]:
         """The steps behind the values in `task.after(a, b)(…)`. What comes from around a loop is waited for by the loop."""
@@ -141,7 +161,7 @@ class Calls(Scoped):
         for workflow in job.uses:
             self.define(node, workflow)
         result = {output.name: output.type for output in graph.outputs}
-        step = Step(name=job.name, action=job.action, inputs=inputs, source=self.source(node))
+        step = Step(name=job.name, action=job.action, inputs=inputs, source=self.source(node), **job.fields)
         return step, self.result_of(job.name, result)
 
     def job_step(self, node: ast.Call, job: BaseJob) -> tuple[Step, tuple[tuple[str, ...], Type]]:
@@ -230,6 +250,7 @@ class Calls(Scoped):
                 inputs=tuple(inner.inputs.values()),
                 each=each,
                 when=when,
+                outputs=tuple(Output(name=o.name, type=o.type, default=()) for o in outputs) if each and when else (),
                 loop=repeat,
                 source=self.source(where),
             )

@@ -32,7 +32,7 @@ from penstock.author.symbols import (
     negate,
     plain,
 )
-from penstock.author.syntax import always_returns, has_return, names_assigned, names_read
+from penstock.author.syntax import always_returns, has_return, live_before, names_assigned
 from penstock.errors import Source
 from penstock.graph.expr import ExpressionError, Node, parse, reference
 from penstock.graph.model import Output, Parameter, Step, Unit, Workflow, expressions, step_values
@@ -189,7 +189,7 @@ class _Compiler(Loops):
                 return self.branch_and_return(statement, rest, live)
             # Only loops and branches ask what is read after them; to find out costs as much as the rest is long.
             matters = isinstance(statement, ast.If | ast.For | ast.While)
-            self.statement(statement, names_read(rest) | live if matters else live)
+            self.statement(statement, live_before(rest, live) if matters else live)
         return None
 
     def statement(self, statement: ast.stmt, live: set[str]) -> None:

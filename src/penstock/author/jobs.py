@@ -353,14 +353,21 @@ class Authored:
     ) -> BaseJob:
         """This workflow as one step of another."""
         graph = self.graph
-        inner = model.Workflow(
-            name=graph.name,
-            params=graph.params,
-            steps=graph.steps,
-            outputs=graph.outputs,
-            parallel=graph.parallel,
-            source=graph.source,
+        # A definition has no queue of its own: its steps take it along.
+        steps = tuple(
+            dataclasses.replace(
+                step,
+                queue=step.queue or graph.queue,
+                priority=graph.priority if step.priority is None else step.priority,
+            )
+            for step in graph.steps
         )
+        inner = model.Workflow(
+            name=graph.name, params=graph.params, steps=steps, outputs=graph.outputs, on_exit=graph.on_exit,
+            parallel=graph.parallel, source=graph.source,
+        )  # fmt: skip
+        if graph.timeout is not None:
+            options.setdefault("timeout", graph.timeout)
         job = BaseJob(name or graph.name, model.Nested(name=graph.name), inputs=inputs or {}, **options)
         typed = {param.name: param.type for param in graph.params}
         job.inputs = {

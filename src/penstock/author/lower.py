@@ -357,9 +357,9 @@ class Lowering(Refuser, ABC):
         x, y = self.node(left[1], left[0]), self.node(right[1], right[0])
         names = {a.name, b.name}
         if names <= {"int", "float"}:
-            if sign == "/" or names == {"int", "float"}:
-                x, y = (side if type_ == FLOAT else Call("double", (side,)) for side, type_ in ((x, a), (y, b)))
-                return Sym(Binary(sign, _fold_double(x), _fold_double(y)), FLOAT)
+            if sign == "/" or "float" in names:
+                # Where a float is declared an int may come; Python computes with both alike.
+                return Sym(Binary(sign, _as_double(x), _as_double(y)), FLOAT)
             return Sym(Binary(sign, x, y), a)
         if sign == "+" and names == {"str"}:
             return Sym(Binary("+", x, y), STR)
@@ -434,7 +434,7 @@ class Lowering(Refuser, ABC):
         left_node, left = node.left, self.lower(node.left)
         result: bool | Node = True
         for op, right_node in zip(node.ops, node.comparators, strict=True):
-            right = self.lower(right_node)
+            right = self.under(result, lambda right_node=right_node: self.lower(right_node))  # type: ignore[misc]
             result = both(result, self.comparison(node, op, (left, left_node), (right, right_node)), "&&")
             left_node, left = right_node, right
         return condition_symbol(result)
@@ -666,12 +666,14 @@ def _as_seq(symbol: Symbol) -> Seq | None:
     return None
 
 
-def _fold_double(node: Node) -> Node:
+def _as_double(node: Node) -> Node:
     match node:
-        case Call("double", (Const(int(value)),)):
+        case Const(int(value)):
             return Const(float(value))
-        case _:
+        case Const(float()) | Call("double", _):
             return node
+        case _:
+            return Call("double", (node,))
 
 
 def _article(type_: Type) -> str:

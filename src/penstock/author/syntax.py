@@ -64,12 +64,36 @@ class Refuser:
 
 
 def names_read(nodes: Iterable[ast.AST]) -> set[str]:
-    return {
-        child.id
-        for node in nodes
-        for child in ast.walk(node)
-        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)
-    }
+    """Names whose value is looked up; the variables of a comprehension are its own."""
+    found: set[str] = set()
+    for node in nodes:
+        _read(node, frozenset(), found)
+    return found
+
+
+def _read(node: ast.AST, own: frozenset[str], found: set[str]) -> None:
+    if isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Load) and node.id not in own:
+            found.add(node.id)
+        return
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        for generator in node.generators:
+            _read(generator.iter, own, found)
+            own = own | {child.id for child in ast.walk(generator.target) if isinstance(child, ast.Name)}
+            for test in generator.ifs:
+                _read(test, own, found)
+        elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        for element in elements:
+            _read(element, own, found)
+        return
+    for child in ast.iter_child_nodes(node):
+        _read(child, own, found)
+
+
+def live_before(statements: list[ast.stmt], after: set[str]) -> set[str]:
+    """Names whose value matters before these statements, given those that matter after them."""
+    read, bound = _flow(statements, set())
+    return read | (after - bound)
 
 
 def names_assigned(nodes: Iterable[ast.AST]) -> set[str]:

@@ -439,11 +439,12 @@ class _Checker(Reach):
                 Place(place.where, place.source, place.roots | extra, place.own, place.exit),
                 where,
             )
-        if output.default is not MISSING and not types.accepts(output.type, output.default):
+        whole = list_of(output.type) if step.each is not None else output.type
+        if output.default is not MISSING and not types.accepts(whole, output.default):
             self.report(
                 "P220",
-                f"the default {brief(output.default)} is not {output.type}",
-                f"give a value of type {output.type}",
+                f"the default {brief(output.default)} is not {whole}",
+                f"give a value of type {whole}",
                 f"{place.where}.{where}",
                 step.source,
             )

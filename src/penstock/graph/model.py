@@ -99,7 +99,7 @@ class Output:
 
     Of a container or script: read from `path`, by default the file $PENSTOCK_OUTPUTS/NAME; `/dev/stdout` is what it
     printed. Of a function: what it returned. Of a resource, http step or workflow: `value`, an expression. Of a suspend
-    step: supplied by whoever resumes it. `default` stands in when the step was skipped."""
+    step: supplied by whoever resumes it. `default` stands in when the step was skipped; with a for-each it is the whole list."""
 
     name: str
     type: Type = ANY
@@ -338,6 +338,9 @@ class Workflow:
 # -- reading a workflow -----------------------------------------------------------------------------------------------
 
 
+_PLAIN: Final = frozenset({int, float, bool, str, type(None)})
+
+
 def expressions(value: Value) -> Iterator[Expr]:
     """Every expression inside a value."""
     if isinstance(value, Expr):
@@ -347,8 +350,8 @@ def expressions(value: Value) -> Iterator[Expr]:
             if isinstance(part, Expr):
                 yield part
     elif isinstance(value, tuple | list):
-        if value and isinstance(value[0], int | float) and len(value) > 1024:
-            return  # a long list of plain numbers: a million loop items must not be walked
+        if len(value) > 1024 and set(map(type, value)) <= _PLAIN:
+            return  # a million loop items must not be walked one by one
         for item in value:
             if not isinstance(item, str | int | float):
                 yield from expressions(item)

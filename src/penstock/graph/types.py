@@ -7,6 +7,7 @@ and the two Python forms.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -169,8 +170,19 @@ def join(*types: Type) -> Type:
     return result
 
 
+_PLAIN = {bool: BOOL, int: INT, float: FLOAT, str: STR, type(None): NULL}
+
+
+def _joined(values: Sequence[object]) -> Type:
+    """The type that all elements fit. Of a million numbers only their classes are looked at."""
+    kinds = set(map(type, values))
+    if kinds <= _PLAIN.keys():
+        return join(*(of for kind, of in _PLAIN.items() if kind in kinds))
+    return join(*(of_value(item) for item in values)) if len(values) <= 1024 else ANY
+
+
 def of_value(value: object) -> Type:
-    """The type of a plain value. Long lists are judged by their first elements: a million items must stay cheap."""
+    """The type of a plain value."""
     if value is None:
         return NULL
     if isinstance(value, bool):
@@ -184,9 +196,9 @@ def of_value(value: object) -> Type:
     if isinstance(value, range):
         return list_of(INT)
     if isinstance(value, list | tuple):
-        return list_of(join(*(of_value(item) for item in value[:32])))
+        return list_of(_joined(value))
     if isinstance(value, dict):
-        return Type("dict", (join(*(of_value(item) for item in list(value.values())[:32])),))
+        return Type("dict", (_joined(list(value.values())),))
     return ANY
 
 
