@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from penstock.author.capture import code_digest, strip_comments
 from tests.support.source import module
 
@@ -69,3 +71,32 @@ def test_it_is_the_same_in_every_process_and_under_every_module_name(tmp_path: P
 def test_comments_are_cut_out_of_code_and_left_in_text() -> None:
     text = 'x = """\n# not a comment\n\n"""  # a comment\n\n# gone\ny = "#"\n'
     assert strip_comments(text) == 'x = """\n# not a comment\n\n"""\ny = "#"\n'
+
+
+CHANGES = {
+    "a set": ("S = {0}\ndef f(x): return x in S\n", "{1, 2}", "{1, 3}"),
+    "bytes": ("B = {0}\ndef f(x): return B\n", "b'a'", "b'b'"),
+    "a dispatch table": ("def g(): return {0}\nT = {{'a': g}}\ndef f(x): return T[x]()\n", "1", "2"),
+    "a cached helper": ("import functools\n@functools.cache\ndef g(): return {0}\ndef f(x): return g()\n", "1", "2"),
+    "a partial": (
+        "import functools\ndef g(n): return n\nP = functools.partial(g, {0})\ndef f(x): return P()\n",
+        "1",
+        "2",
+    ),
+    "a default": ("N = {0}\ndef f(x, n=N): return n\n", "1", "2"),
+    "a base class": ("class A:\n    def m(self): return {0}\nclass B(A): pass\ndef f(x): return B().m()\n", "1", "2"),
+    "an object": ("class A:\n    def __init__(self, n): self.n = n\nO = A({0})\ndef f(x): return O.n\n", "1", "2"),
+    "a path": ("import pathlib\nP = pathlib.Path({0})\ndef f(x): return P\n", "'a'", "'b'"),
+    "a property": (
+        "def g(): return {0}\nclass A:\n    @property\n    def m(self): return g()\ndef f(x): return A().m\n",
+        "1",
+        "2",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_function_reaches_counts(name: str) -> None:
+    source, one, two = CHANGES[name]
+    assert of(source.format(one)) == of(source.format(one))
+    assert of(source.format(one)) != of(source.format(two))

@@ -89,6 +89,18 @@ PROGRAMS = {
     "or and and as values": ("def flow(x: int, s: str):\n    return [inc(x) or 5, x and inc(x), s or 'none', upto(x) or [7], x > 1 or x < 0, (even(x) and 'even') or 'odd']", [{"x": 0, "s": ""}, {"x": 3, "s": "a"}]),
     "a loop over one or another": ("def flow(xs: list[int]):\n    ys = xs or [1, 2]\n    return [inc(y) for y in ys]", [{"xs": []}, {"xs": [5]}]),
     "waiting without using": ("def flow(x: int):\n    a = inc(x)\n    b = inc.after(a)(x)\n    return [add.after(a, b)(x, k) for k in upto(x)]", [{"x": 3}]),
+    "a filter that does not look at the item": ("def flow(x: int, xs: list[int]):\n    return [total([inc(v) for v in xs if v > 1 and x > 2]), [inc(v) for v in xs if x > 2], [inc(add(v, 1)) for v in xs if x > 2]]", [{"x": 0, "xs": [1, 2]}, {"x": 5, "xs": [1, 2]}]),
+    "floats that are ints": ("def flow(f: float, g: float, fs: list[float]):\n    return [f / g, f * 2, g + 0.5, [v / 2 for v in fs]]", [{"f": 3, "g": 2, "fs": [1, 0.5]}]),
+    "a value that changes its type in a loop": ("def flow(x: int):\n    best = None\n    i = 0\n    while i < 3:\n        if best:\n            y = add(x, 100)\n        else:\n            y = inc(x)\n        best = y\n        i += 1\n    return best", [{"x": 3}]),
+    "a long list that begins with a number": ("def flow(x: int):\n    ys = [0]\n    for k in range(1100):\n        ys.append(inc(k))\n    return total(ys)", [{"x": 1}]),
+    "the same loop variable twice": ("def flow(xs: list[int]):\n    for v in xs:\n        inc(v)\n    for v in xs:\n        inc(v)\n    return [inc(v) for v in xs]", [{"xs": [1, 2]}]),
+    "a name bound again after a loop": ("def flow(x: int):\n    n = 0\n    while n < 2:\n        t = inc(n)\n        n = add(t, 1)\n    t = inc(x)\n    return [t, n]", [{"x": 1}]),
+    "an outer name read in a branch of a loop and after it": ("def flow(x: int, xs: list[int]):\n    k = inc(x)\n    out = []\n    for v in xs:\n        y = v\n        if even(v):\n            y = add(v, k)\n        out.append(add(y, k))\n    return out", [{"x": 1, "xs": [1, 2]}]),
+    "branches that are settled already": ("def flow(x: int):\n    if x > 5:\n        if even(x):\n            return 1\n    if x > 3:\n        y = inc(x)\n    else:\n        y = add(x, x)\n    return y", [{"x": 6}, {"x": 7}, {"x": 4}, {"x": 1}]),
+    "a list printed": ("def flow(xs: list[int]):\n    return show(text=f'{xs} {[xs, 1]}')", [{"xs": [1, 2]}]),
+    "constants of several types": ("VS = [*range(40), 0.5]\n@workflow\ndef flow(x: int):\n    return [show(text=f'{v}') for v in VS]", [{"x": 1}]),
+    "a nested workflow that returns nothing": ("def inner(a: int):\n    inc(a)\n@workflow\ndef flow(x: int):\n    y = inner(x)\n    return [y is None, 1]", [{"x": 1}]),
+    "a filter before a loop that hides its variable": ("def flow(x: int):\n    return [add(a, b) for a in [1, 2, 3] if a > 1 for b in [10, 20]]", [{"x": 1}]),
     "a dict passed on": ("def flow(x: int):\n    d = {'a': inc(x), 'b': [x, 2]}\n    return d", [{"x": 1}]),
     "a nested workflow": (
         "def inner(a: int, b: int = 2):\n    return add(inc(a), b)\n@workflow\ndef flow(x: int):\n    return inc(inner(inner(x), b=x))",
@@ -114,3 +126,8 @@ def test_the_compiled_workflow_gives_what_the_function_gives(name: str) -> None:
     for params in calls:
         expected = plain(flow(**params))
         assert run(flow.graph, **params).get("result") == expected
+
+
+def test_a_chained_comparison_calls_only_what_it_needs() -> None:
+    flow = module("@workflow\ndef flow(x: int):\n    return 1 if 0 < inc(x) < inc(inc(x)) else 0\n").flow
+    assert [step.when is not None for step in flow.graph.steps] == [False, True, True]

@@ -86,7 +86,8 @@ def test_steps_that_must_run_each_time_are_alone() -> None:
     d = base("d", args=[b.outputs["y"]])
     plan = make(Workflow("w", [a, b, c, d]).graph)
     assert len(set(plan.keys.keys.values())) == 4
-    assert plan.keys.private == {"a": "cache is off", "b": "cache is off"}
+    assert plan.keys.private["a"] == "cache is off"
+    assert plan.keys.private["c"] == "it reads a step that runs each time"
     other = make(Workflow("v", [a]).graph)
     assert plan.keys.keys["a"] != other.keys.keys["a"]
 
@@ -127,3 +128,26 @@ def test_keys_are_the_same_in_every_process() -> None:
         for seed in ("0", "1", "2")
     }  # fmt: skip
     assert len(outputs) == 1
+
+
+def keys_of(source: str, **params: object) -> dict[str, str]:
+    return make(module(f"@workflow\n{source}").flow.graph, params).keys.keys
+
+
+def test_a_filter_is_part_of_what_comes_out() -> None:
+    plain, filtered = (
+        keys_of(f"def flow(xs: list[int]):\n    return total([inc(x) for x in xs{test}])\n")
+        for test in ("", " if x > 1")
+    )
+    assert plain["total"] != filtered["total"]
+    bound = "def flow(n: int, xs: list[int]):\n    return total([inc(x) for x in xs if x > n])\n"
+    assert keys_of(bound, n=0)["total"] != keys_of(bound, n=5)["total"]
+
+
+def test_what_a_nested_workflow_is_given_is_part_of_its_keys() -> None:
+    inner = "def inner(t: str):\n    return show(text=t)\n@workflow\ndef flow(x: int):\n    a = inc(x)\n    inner(f'{a}-a')\n    inner(f'{a}-b')\n"
+    found = keys_of(inner)
+    assert found["inner/show"] != found["inner-2/show"]
+    loops = "def inner(t: int):\n    return inc(inc(t))\n@workflow\ndef flow(x: int):\n    [inner(v) for v in [1, 2]]\n    [inner(v) for v in [3, 4]]\n"
+    found = keys_of(loops)
+    assert found["inner/inc"] != found["inner-2/inc"]

@@ -9,10 +9,15 @@ those (docs/ideas/identity.md).
 from __future__ import annotations
 
 import ast
+import decimal
+import dis
+import enum
 import functools
 import hashlib
+import importlib.util
 import inspect
 import io
+import re
 import sys
 import sysconfig
 import textwrap
@@ -69,15 +74,35 @@ def _visit(thing: Any, parts: Parts) -> None:
         return
     parts[id(thing)] = (f"{getattr(thing, '__qualname__', thing)}", normalised_source(thing))
     if isinstance(thing, type):
-        for member in vars(thing).values():
-            member = getattr(member, "__func__", member)
-            if isinstance(member, types.FunctionType) and member.__module__ == thing.__module__:
-                _names(member, parts)
-        return
-    _names(thing, parts)
+        _visit_class(thing, parts)
+    elif isinstance(thing, types.FunctionType):
+        _names(thing, parts)
+
+
+def _visit_class(cls: type, parts: Parts) -> None:
+    for base in cls.__bases__:
+        if base is not object and _is_authors(base.__module__):
+            _visit(base, parts)
+    for name, member in vars(cls).items():
+        member = getattr(member, "__func__", member)
+        if isinstance(member, property | functools.cached_property):
+            getters = (member.fget, member.fset) if isinstance(member, property) else (member.func,)
+            for getter in getters:
+                if isinstance(getter, types.FunctionType):
+                    _names(getter, parts)
+        elif isinstance(member, types.FunctionType) and member.__module__ == cls.__module__:
+            _names(member, parts)
+        elif not name.startswith("__") and not isinstance(
+            member, types.MemberDescriptorType | types.GetSetDescriptorType
+        ):
+            _used(f"{cls.__qualname__}.{name}", member, parts)
 
 
 def _names(function: types.FunctionType, parts: Parts) -> None:
+    for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+        _used(f"{function.__qualname__} default", default, parts)
+    for name in sorted(set(_imports(function.__code__))):
+        _imported(name, parts)
     closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
     for name in sorted(set(_code_names(function.__code__)) | set(closure)):
         if name in closure:
@@ -92,6 +117,27 @@ def _names(function: types.FunctionType, parts: Parts) -> None:
         _used(name, value, parts)
 
 
+def _imports(code: types.CodeType) -> Iterator[str]:
+    """Modules that are imported inside the function."""
+    yield from (str(step.argval) for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME")
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _imports(constant)
+
+
+def _imported(name: str, parts: Parts) -> None:
+    """The file of an author's module that need not have been imported yet."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return
+    if spec is None or not spec.origin or not Path(spec.origin).is_file():
+        return
+    if not str(Path(spec.origin).absolute()).startswith(_installed()):
+        text = hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+        parts[(name, text)] = ("module", text)
+
+
 def _code_names(code: types.CodeType) -> Iterator[str]:
     yield from code.co_names
     for constant in code.co_consts:
@@ -100,6 +146,7 @@ def _code_names(code: types.CodeType) -> Iterator[str]:
 
 
 def _used(name: str, value: Any, parts: Parts) -> None:
+    """A value that the code reaches by a name, and all of the author's that it holds."""
     task = getattr(value, "penstock_task", None) if not isinstance(value, types.ModuleType) else None
     if task is not None:
         value = task.function
@@ -107,15 +154,40 @@ def _used(name: str, value: Any, parts: Parts) -> None:
         if _is_authors(value.__name__):
             _visit_module(value, parts)
         return
-    if isinstance(value, types.FunctionType | type):
-        if _is_authors(value.__module__):
+    if isinstance(value, types.FunctionType | type) or hasattr(value, "__wrapped__"):
+        if _is_authors(getattr(value, "__module__", None)):
             _visit(value, parts)
         return
-    try:
-        text = canonical(value)
-    except (TypeError, ValueError, RecursionError):
-        text = type(value).__qualname__
+    text = _data(value, parts, 0)
     parts[(name, text)] = (f"={name}", text)
+
+
+def _data(value: Any, parts: Parts, depth: int) -> str:
+    """A constant as text that is the same in every process; functions and objects of the author's inside it are visited."""
+    if depth > 20:
+        return "…"
+    again = functools.partial(_data, parts=parts, depth=depth + 1)
+    if value is None or isinstance(value, bool | int | float | str | bytes | complex):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}[{', '.join(map(again, value))}]"
+    if isinstance(value, set | frozenset):
+        return f"{type(value).__name__}[{', '.join(sorted(map(again, value)))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{again(key)}: {again(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, types.MethodType):
+        return f"{again(value.__self__)}.{again(value.__func__)}"
+    if isinstance(value, functools.partial):
+        return f"partial({again(value.func)}, {again(list(value.args))}, {again(value.keywords)})"
+    if isinstance(value, types.FunctionType | types.ModuleType | type):
+        _used(getattr(value, "__qualname__", value.__name__), value, parts)
+        return getattr(value, "__qualname__", value.__name__)
+    if isinstance(value, enum.Enum | re.Pattern | Path | decimal.Decimal | range):
+        return repr(value)
+    if _is_authors(type(value).__module__):
+        _visit(type(value), parts)
+        return f"{type(value).__qualname__}({again(getattr(value, '__dict__', {}))})"
+    return type(value).__qualname__
 
 
 def _visit_module(module: types.ModuleType, parts: Parts) -> None:

@@ -32,10 +32,11 @@ from penstock.author.symbols import (
     negate,
     plain,
 )
-from penstock.author.syntax import always_returns, has_return, live_before, names_assigned
+from penstock.author.syntax import always_returns, has_return, live_before, names_assigned, names_bound
 from penstock.errors import Source
-from penstock.graph.expr import ExpressionError, Node, parse, reference
+from penstock.graph.expr import Binary, ExpressionError, Node, parse, reference
 from penstock.graph.model import Output, Parameter, Step, Unit, Workflow, expressions, step_values
+from penstock.graph.satisfy import never
 from penstock.graph.types import ANY, Type
 
 _compiling: ContextVar[tuple[Any, ...]] = ContextVar("compiling", default=())
@@ -225,8 +226,17 @@ class _Compiler(Loops):
             case _:
                 raise self.refused(statement)
 
+    def decided(self, condition: bool | Node) -> bool | Node:
+        """A condition that the branches around it have settled already is settled: its other branch is dead."""
+        if isinstance(condition, bool) or isinstance(self.scope.guard, bool):
+            return condition
+        for answer, way in ((False, condition), (True, negate(condition))):
+            if never(Binary("&&", self.scope.guard, way), lambda node: ANY, lambda node: ()):
+                return answer
+        return condition
+
     def branch(self, statement: ast.If, live: set[str]) -> None:
-        condition = self.condition(statement.test)
+        condition = self.decided(self.condition(statement.test))
         if isinstance(condition, bool):
             self.block(statement.body if condition else statement.orelse, live)
             return
@@ -236,11 +246,18 @@ class _Compiler(Loops):
         yes, self.scope.env = self.scope.env, dict(before)
         with self.guarded(negate(condition)):
             self.block(statement.orelse, live)
-        self.scope.env = self.meet(statement, condition, yes, self.scope.env)
+        self.scope.env = self.meet(statement, condition, yes, self.scope.env, before)
 
-    def meet(self, where: ast.If, condition: Node, yes: dict[str, Symbol], no: dict[str, Symbol]) -> dict[str, Symbol]:
-        met: dict[str, Symbol] = {}
+    def meet(
+        self, where: ast.If, condition: Node, yes: dict[str, Symbol], no: dict[str, Symbol], before: dict[str, Symbol]
+    ) -> dict[str, Symbol]:
+        """Names as they are after both branches. Those that no branch binds are what they were, or came from outside."""
+        bound = names_bound([*where.body, *where.orelse])
+        met = dict(before)
         for name in [*yes, *(other for other in no if other not in yes)]:
+            if name not in bound:
+                met[name] = yes.get(name) or no[name]
+                continue
             a, b = yes.get(name, Unset(name)), no.get(name, Unset(name))
             if isinstance(a, Unset) or isinstance(b, Unset):
                 met[name] = Unset(name)
@@ -258,7 +275,7 @@ class _Compiler(Loops):
 
     def branch_and_return(self, statement: ast.If, rest: list[ast.stmt], live: set[str]) -> Symbol | None:
         """An if that returns: what comes after it is the other branch."""
-        condition = self.condition(statement.test)
+        condition = self.decided(self.condition(statement.test))
         yes_body = statement.body if always_returns(statement.body) else [*statement.body, *rest]
         no_body = statement.orelse if always_returns(statement.orelse) else [*statement.orelse, *rest]
         if isinstance(condition, bool):

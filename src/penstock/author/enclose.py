@@ -6,6 +6,7 @@ free of nested scopes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,7 +38,12 @@ def enclose(name: str, steps: Sequence[Step]) -> tuple[Workflow, dict[str, Input
                 for path in references(expr.text):
                     if not (path[0] == "item" and path[1:2] and path[1] in loop_names):
                         capture(path)
-    closed = tuple(map_step(step, lambda value: map_value(value, lambda node: replace(node, swap))) for step in steps)
+    closed = []
+    for step in steps:
+        own = {("item", variable) for axis in (step.each.axes if step.each else ()) for variable in axis}
+        outer = {path: stand_in for path, stand_in in swap.items() if path not in own}
+        change = functools.partial(map_value, change=functools.partial(replace, swap=outer))
+        closed.append(map_step(step, change))
     outputs = [
         Output(
             name=_free_name(output.name, taken),
@@ -50,7 +56,7 @@ def enclose(name: str, steps: Sequence[Step]) -> tuple[Workflow, dict[str, Input
         if output.name not in taken
     ]
     params = tuple(Parameter(name=label) for label in inputs)
-    return Workflow(name=name, params=params, steps=closed, outputs=tuple(outputs)), inputs
+    return Workflow(name=name, params=params, steps=tuple(closed), outputs=tuple(outputs)), inputs
 
 
 def _free_name(name: str, taken: Any) -> str:

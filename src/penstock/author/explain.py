@@ -113,7 +113,7 @@ class _Writer:
             args.append(f"on_exit=[{', '.join(scope.steps[step.name] for step in workflow.on_exit)}]")
         for name in ("queue", "priority", "unit", "parallel", "timeout", "fail_fast", "labels", "doc"):
             value = getattr(workflow, name)
-            if value:
+            if value or (name == "priority" and value is not None):
                 args.append(f"{name}={str(value)!r}" if name == "unit" else f"{name}={value!r}")
         return call(f"{own} = Workflow", args)
 
@@ -484,7 +484,7 @@ class _StepWriter:
         if step.placement is not None:
             yield from self.placement(step.placement)
         for name in ("queue", "priority", "group", "timeout", "doc"):
-            if getattr(step, name):
+            if getattr(step, name) or (name == "priority" and step.priority is not None):
                 yield f"{name}={getattr(step, name)!r}"
         if step.retry is not None:
             yield f"retry={step.retry.limit if step.retry == model.Retry(limit=step.retry.limit) and step.retry.limit else self.built(step.retry)}"

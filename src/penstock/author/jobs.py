@@ -247,8 +247,7 @@ class FunctionJob(BaseJob):
                     f"{function.__name__}() has no parameter {given!r}",
                     f"remove the input.{nearest(given, signature.parameters)}",
                 )
-            if given in hints:
-                self.inputs[given] = dataclasses.replace(self.inputs[given], type=to_type(hints[given]))
+            self.inputs[given] = dataclasses.replace(self.inputs[given], type=to_type(hints.get(given, Any)))
         for missing, parameter in signature.parameters.items():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue

@@ -7,7 +7,6 @@ that do are written out. A while loop is a nested workflow whose outputs feed it
 from __future__ import annotations
 
 import ast
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,10 +25,10 @@ from penstock.author.symbols import (
     to_value,
     type_of,
 )
-from penstock.author.syntax import names_assigned, names_read, read_before_assigned
+from penstock.author.syntax import append_target, names_assigned, names_read, read_before_assigned
 from penstock.graph import types
 from penstock.graph.expr import Call, Const, Expr, Macro, Name, Node, reference
-from penstock.graph.model import ForEach, Parameter, While
+from penstock.graph.model import ForEach, While
 from penstock.graph.types import ANY, BOOL, Type, list_of
 
 
@@ -73,8 +72,10 @@ class Loops(Calls):
                         "a task in an inner loop of a comprehension has no meaning in a workflow",
                         "nest two comprehensions: [[f(y) for y in task(x)] for x in items]",
                     )
-            axes = [self.axis(generator) for generator in generators]
-            tests = [self.condition(test) for generator in generators for test in generator.ifs]
+            axes, tests = [], []
+            for generator in generators:
+                axes.append(self.axis(generator))
+                tests += [self.condition(test) for test in generator.ifs]
             when: bool | Node = True
             for test in tests:
                 when = both(when, test, "&&")
@@ -283,7 +284,7 @@ class Loops(Calls):
     def for_loop(self, statement: ast.For, live: set[str]) -> None:
         self.refuse_jumps(statement)
         changed = names_assigned(statement.body) | names_assigned([statement.target])
-        collected = self.collected(statement.body)
+        collected = {name: item for name, item in self.collected(statement.body).items() if self.is_empty_list(name)}
         carried = (names_assigned(statement.body) & read_before_assigned(statement.body)) | {
             name for name in self.appended(statement.body) if name not in collected
         }
@@ -293,14 +294,6 @@ class Loops(Calls):
         if depends or not self.calls_step(*statement.body):
             self.write_out(statement, live, depends)
             return
-        for name in collected:
-            if not self.is_empty_list(name):
-                raise self.error(
-                    "P311",
-                    statement,
-                    f"{name!r} is not empty before the loop",
-                    "collect into a list that starts empty: names = []",
-                )
         self.loop_body(statement, generator, collected)
 
     def loop_body(self, statement: ast.For, generator: ast.comprehension, collected: dict[str, ast.expr]) -> None:
@@ -319,7 +312,7 @@ class Loops(Calls):
             def work() -> dict[str, tuple[Symbol, ast.expr]]:
                 appended: dict[str, tuple[Symbol, ast.expr]] = {}
                 for i, inner in enumerate(statement.body):
-                    name = _append_target(inner)
+                    name = append_target(inner)
                     if name in collected:
                         appended[name] = (self.lower(collected[name]), collected[name])
                     else:
@@ -341,21 +334,21 @@ class Loops(Calls):
             name
             for statement in body
             for node in ast.walk(statement)
-            if isinstance(node, ast.stmt) and (name := _append_target(node))
+            if isinstance(node, ast.stmt) and (name := append_target(node))
         }
 
     def collected(self, body: list[ast.stmt]) -> dict[str, ast.expr]:
         """Lists that each round adds exactly one element to, at the top of the body."""
         found: dict[str, ast.expr] = {}
         for statement in body:
-            name = _append_target(statement)
+            name = append_target(statement)
             if name and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
                 found[name] = statement.value.args[0]
         everywhere = [
             name
             for statement in body
             for node in ast.walk(statement)
-            if isinstance(node, ast.stmt) and (name := _append_target(node))
+            if isinstance(node, ast.stmt) and (name := append_target(node))
         ]
         read = names_read(body)
         return {
@@ -424,7 +417,7 @@ class Loops(Calls):
         def work() -> dict[str, tuple[Symbol, ast.expr]]:
             inner = self.scope
             for name, symbol in start.items():
-                types_[name] = _widened(type_of(symbol))
+                types_.setdefault(name, _widened(type_of(symbol)))
                 try:
                     inner.env[name] = inner.give(name, to_value(symbol), types_[name])
                 except NoValue as error:
@@ -440,12 +433,10 @@ class Loops(Calls):
 
         def loop(inner: Scope) -> tuple[While, dict[str, Type]]:
             names = [*start, *(["proceed"] if proceed is not None else [])]
-            for name in start:
-                ended = type_of(inner.env[name])
-                if types_[name].name == "any" or not types.fits(ended, types_[name]):
-                    types_[name] = types.join(types_[name], ended) if types.fits(types_[name], ended) else ANY
-                    inner.params[name] = Parameter(name=name, type=types_[name])
-                    inner.inputs[name] = dataclasses.replace(inner.inputs[name], type=types_[name])
+            unsettled = [name for name in start if types_[name] != ANY and type_of(inner.env[name]) != types_[name]]
+            if unsettled:
+                types_.update(dict.fromkeys(unsettled, ANY))
+                raise _OtherTypes
             condition: Node = (
                 reference("inputs", "proceed") if proceed is not None else self.test_over_inputs(statement, types_)
             )
@@ -458,8 +449,16 @@ class Loops(Calls):
                 at_limit="fail",
             ), types_
 
-        label = next(iter(start), "condition")
-        results = self.body(statement, f"while-{label.replace('_', '-').strip('-')}", None, None, work, loop)
+        label = f"while-{next(iter(start), 'condition').replace('_', '-').strip('-')}"
+        uses = dict(self.uses)
+        while True:
+            try:
+                results = self.body(statement, label, None, None, work, loop)
+                break
+            except _OtherTypes:
+                # A value leaves the round as something else than it came in: read the body again without counting on its type.
+                self.uses.clear()
+                self.uses.update(uses)
         self.scope.env = saved | {name: results[name] for name in start}
 
     def test_over_inputs(self, statement: ast.While, carried: dict[str, Type]) -> Node:
@@ -476,19 +475,13 @@ class Loops(Calls):
             self.scope = body
 
 
+class _OtherTypes(Exception):
+    """The body of a while loop has to be compiled again with other types."""
+
+
 def _widened(type_: Type) -> Type:
     """An empty list may become a list of anything; a tuple written out may be carried as a list."""
     return list_of(type_.item) if type_.name == "tuple" else type_
-
-
-def _append_target(statement: ast.AST) -> str:
-    match statement:
-        case ast.Expr(
-            value=ast.Call(func=ast.Attribute(attr="append", value=ast.Name(id=name)), args=[_], keywords=[])
-        ):
-            return name
-        case _:
-            return ""
 
 
 def _reads(body: list[ast.stmt], name: str) -> Iterator[ast.Name]:

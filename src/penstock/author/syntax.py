@@ -106,6 +106,24 @@ def names_assigned(nodes: Iterable[ast.AST]) -> set[str]:
     return found
 
 
+def names_bound(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that these statements assign, or whose list they append to."""
+    nodes = list(nodes)
+    return names_assigned(nodes) | {
+        name for node in nodes for child in ast.walk(node) if (name := append_target(child))
+    }
+
+
+def append_target(statement: ast.AST) -> str:
+    match statement:
+        case ast.Expr(
+            value=ast.Call(func=ast.Attribute(attr="append", value=ast.Name(id=name)), args=[_], keywords=[])
+        ):
+            return name
+        case _:
+            return ""
+
+
 def _outside_comprehensions(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp | ast.Lambda):

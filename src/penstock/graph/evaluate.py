@@ -459,6 +459,13 @@ def _brief(value: Any) -> str:
     return repr(value[:80]) if isinstance(value, str) else repr(value) if isinstance(value, float) else kind(value)
 
 
+def _as_lists(value: Any) -> Any:
+    """Lists are kept as tuples and ranges; Python prints them as lists."""
+    if isinstance(value, list | tuple | range):
+        return [_as_lists(item) for item in value]
+    return {key: _as_lists(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
 def _format(run: _Evaluation, value: Any, spec: Any) -> str:
     """Python's format(), for f-strings: the plain run and the compiled workflow must print the same."""
     if not isinstance(spec, str) or len(spec) > 16:
@@ -468,7 +475,7 @@ def _format(run: _Evaluation, value: Any, spec: Any) -> str:
         raise EvaluationError(f"the format {spec!r} is too wide")
     _weigh(value, ranges=True)
     try:
-        text = format(list(value) if isinstance(value, range) else value, spec)
+        text = format(_as_lists(value), spec)
     except (ValueError, TypeError, OverflowError) as error:
         raise EvaluationError(f"format {spec!r}: {error}") from None
     run.spend(len(text) // 16)

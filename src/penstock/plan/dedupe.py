@@ -10,12 +10,13 @@ effect (suspend, http, resource), gets a key of its own that nothing else can ha
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.graph.codec import digest_of, encode, encode_value
+from penstock.graph.codec import canonical, digest_of, encode, encode_value
 from penstock.graph.evaluate import ABSENT, EvaluationError, resolve, to_text
 from penstock.graph.expr import Expr, Node, reference, references, replace, simple_path
 from penstock.graph.model import (
@@ -33,7 +34,7 @@ from penstock.graph.model import (
     Workflow,
     expressions,
 )
-from penstock.graph.rewrite import as_node
+from penstock.graph.rewrite import as_node, map_value
 from penstock.graph.template import Template
 
 _KEY = re.compile(r"sha256:[0-9a-f]{64}")
@@ -68,6 +69,7 @@ class _Keying:
         self.orders = orders
         self.salt = salt
         self.found = Keys()
+        self.private_keys: set[str] = set()
 
     def run(self, params: Mapping[str, Any]) -> Keys:
         given: dict[str, Value] = {
@@ -86,13 +88,17 @@ class _Keying:
 
     def step(self, step: Step, scope: _Scope, prefix: str) -> str:
         path = prefix + step.name
-        private = _private(step)
+        private = _private(step) or _reads_outcomes(step)
+        identity = self.identity(step, scope, path)
+        if not private and self.private_keys:
+            text = canonical(identity)
+            private = "it reads a step that runs each time" if any(key in text for key in self.private_keys) else ""
         if private:
             self.found.private[path] = private
-        identity = self.identity(step, scope, path)
-        if private:
             identity = {**identity, "private": [self.salt, path]}
         key = digest_of(identity)
+        if private:
+            self.private_keys.add(key)
         self.found.keys[path] = key
         self.found.paths.setdefault(key, path)
         self.found.identities[path] = identity
@@ -108,6 +114,9 @@ class _Keying:
             data["outputs"] = [self.output(output, scope) for output in step.outputs]
         if step.each is not None:
             data["each"] = [{name: scope.identity(items) for name, items in axis.items()} for axis in step.each.axes]
+        if step.when is not None and (step.each is not None or any(o.default is not MISSING for o in step.outputs)):
+            # Which items pass a filter, and whether a default stands in, is part of what comes out.
+            data["when"] = scope.identity(step.when)
         if step.loop is not None:
             data["loop"] = {**encode(step.loop), "condition": scope.identity(step.loop.condition)}
         if step.replicas != 1:
@@ -141,25 +150,45 @@ class _Keying:
             case other:
                 return {other.kind: encode(other)}
 
+    def surroundings(self, step: Step, scope: _Scope, given: Mapping[str, Value]) -> str:
+        """Tells the items of one loop, and the rounds of one while, from those of another."""
+        if step.each is None and step.loop is None:
+            return ""
+        axes = [] if step.each is None else [{k: scope.identity(v) for k, v in axis.items()} for axis in step.each.axes]
+        loop = None if step.loop is None else [encode(step.loop), {k: scope.identity(v) for k, v in given.items()}]
+        return digest_of([axes, loop])
+
     def nested(self, step: Step, name: str, scope: _Scope, path: str) -> Identity:
         """A workflow is what its outputs are made of. Its steps get keys as if they stood where the call stands."""
         target = self.definitions[name]
         given = {item.name: item.value for item in step.inputs}
         changing = set(step.loop.carry) if step.loop is not None else set()
+        around = self.surroundings(step, scope, given)
         params: dict[str, Value] = {}
         for param in target.params:
             value = given.get(param.name, param.default)
             if param.name in changing:
-                value = Expr.tree(reference("round", param.name))
-            params[param.name] = (
-                scope.stand_in(value) if value is not MISSING else Expr.tree(reference("params", param.name))
-            )
+                params[param.name] = Expr.tree(reference("round", around, param.name))
+            elif value is MISSING:
+                params[param.name] = Expr.tree(reference("params", param.name))
+            else:
+                outer: dict[tuple[str, ...], Node] = {("item",): reference("item_of", around)}
+                params[param.name] = map_value(scope.stand_in(value), functools.partial(replace, swap=outer))
         keys = self.level(target, name, params, path + "/")
         inside = _Scope(params, keys)
         if any(self.found.private.get(f"{path}/{inner}") for inner in keys):
             self.found.private.setdefault(path, "a step inside it runs each time")
         outputs = {output.name: inside.identity(output.value) for output in target.outputs}
         return {"workflow": outputs, "steps": sorted(keys.values())}
+
+
+def _reads_outcomes(step: Step) -> str:
+    """How a step ended depends on more than its content."""
+    for given in step.inputs:
+        for expr in () if type(given.value) is str else expressions(given.value):
+            if any(path[0] == "steps" and path[2:3] == ("outcome",) for path in references(expr.text)):
+                return "it reads how another step ended"
+    return ""
 
 
 def _private(step: Step) -> str:
@@ -219,9 +248,9 @@ class _Scope:
         for path in references(value.text):
             if path[0] == "params" and len(path) > 1 and path[1] in self.params:
                 given = self.params[path[1]]
-                if isinstance(given, Expr):
-                    swap["params", path[1]] = given.node
-                elif not isinstance(given, Template) and not any(True for _ in expressions(given)):
+                if any(True for _ in expressions(given)):
+                    swap["params", path[1]] = as_node(given)
+                else:
                     known[path[1]] = given
             elif path[0] == "steps" and len(path) > 1 and path[1] in self.keys:
                 swap["steps", path[1]] = reference("steps", self.keys[path[1]])

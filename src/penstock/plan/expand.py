@@ -132,7 +132,13 @@ class _Expansion:
     room: int = MOST_STEPS
 
     def level(
-        self, workflow: Workflow, key: str, params: Mapping[str, Any], prefix: str, stack: frozenset[str]
+        self,
+        workflow: Workflow,
+        key: str,
+        params: Mapping[str, Any],
+        prefix: str,
+        stack: frozenset[str],
+        exempt: bool = False,
     ) -> Level:
         order, before = self.orders[key]
         self.room -= len(order) if prefix else 0
@@ -148,18 +154,20 @@ class _Expansion:
         scope = {"params": params, "steps": ABSENT, "item": ABSENT, "inputs": ABSENT, "workflow": ABSENT}
         by_name = {step.name: step for step in (*workflow.steps, *workflow.on_exit)}
         exits = {step.name for step in workflow.on_exit}
-        planned = [self.step(by_name[name], scope, prefix, name in exits, stack) for name in order]
+        planned = [self.step(by_name[name], scope, prefix, exempt or name in exits, stack) for name in order]
         return Level(tuple(planned), before)
 
     def step(self, step: Step, scope: Mapping[str, Any], prefix: str, exempt: bool, stack: frozenset[str]) -> Planned:
         tasks, runs = count_tasks(step, scope)
         inner = None
         if isinstance(step.action, Nested) and step.action.name in self.definitions and step.action.name not in stack:
-            inner = self.call(step, step.action.name, scope, prefix, stack)
+            inner = self.call(step, step.action.name, scope, prefix, stack, exempt)
         rounds = None if step.loop is None else step.loop.max_iterations
         return Planned(prefix + step.name, step, tasks, runs, rounds, exempt, inner)
 
-    def call(self, step: Step, name: str, scope: Mapping[str, Any], prefix: str, stack: frozenset[str]) -> Level:
+    def call(
+        self, step: Step, name: str, scope: Mapping[str, Any], prefix: str, stack: frozenset[str], exempt: bool
+    ) -> Level:
         target = self.definitions[name]
         changing = set(step.loop.carry) if step.loop is not None else set()
         given = {item.name: item.value for item in step.inputs}
@@ -171,7 +179,7 @@ class _Expansion:
                 params[param.name] = _known(given[param.name], scope)
             else:
                 params[param.name] = ABSENT if param.default is MISSING else param.default
-        return self.level(target, name, params, f"{prefix}{step.name}/", stack | {name})
+        return self.level(target, name, params, f"{prefix}{step.name}/", stack | {name}, exempt)
 
 
 def _known(value: Value, scope: Mapping[str, Any]) -> Any:
@@ -276,13 +284,15 @@ def _count_nested(axes: Sequence[Mapping[str, Value]], at: int, scope: Mapping[s
             if size.count is None:
                 return Size(None, False, size.why)
             total += size.count if at + 1 == len(axes) else _rest(axes, at, scope, item)
+            if total > ENUMERATE and at + 1 < len(axes):
+                return Size(None, False, "too many to count before running")
     except (EvaluationError, ValueError):
         return Size(None, False, "known at run time")
     return Size(total)
 
 
 def _rest(axes: Sequence[Mapping[str, Value]], at: int, scope: Mapping[str, Any], item: dict[str, Any]) -> int:
-    return sum(1 for _ in zip(_each(list(axes[at:]), scope, item), range(ENUMERATE), strict=False))
+    return sum(1 for _ in zip(_each(list(axes[at:]), scope, item), range(ENUMERATE + 1), strict=False))
 
 
 def _count_where(step: Step, scope: Mapping[str, Any], size: Size) -> tuple[Size, Literal["yes", "no", "maybe"]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,10 +159,21 @@ def _parameters(plans: Sequence[Plan], labels: Sequence[str]) -> tuple[list[Para
             for _, param in found
         )
         for i, param in found:
-            new = name if same or len(found) == 1 else f"{name}_{labels[i]}".replace("-", "_")
+            new = (
+                name
+                if same or len(found) == 1
+                else _apart(f"{name}_{labels[i]}".replace("-", "_"), {*entries, *params})
+            )
             renamed[i][name] = new
             params[new] = dataclasses.replace(param, name=new)
     return [params[name] for name in sorted(params)], renamed
+
+
+def _apart(name: str, taken: Collection[str]) -> str:
+    found, number = name, 2
+    while found in taken:
+        found, number = f"{name}_{number}", number + 1
+    return found
 
 
 def _identify(plan: Plan, label: str, renamed: Mapping[str, str]) -> list[_Member]:
@@ -342,15 +353,16 @@ def _limit(plans: Sequence[Plan], attribute: str, notes: list[str]) -> Any:
 
 
 def _outputs(plans: Sequence[Plan], labels: Sequence[str], rewrite: Sequence[_Rewrite]) -> Iterable[Output]:
-    found: dict[str, dict[str, tuple[str, Output]]] = {}
+    found: dict[str, list[tuple[str, Output]]] = {}
     for plan, label, change in zip(plans, labels, rewrite, strict=True):
         for output in plan.workflow.outputs:
             moved = dataclasses.replace(output, value=change.value(output.value))
-            found.setdefault(output.name, {}).setdefault(canonical(encode(moved)), (label, moved))
+            found.setdefault(output.name, []).append((label, moved))
     named: dict[str, Output] = {}
     for name, variants in found.items():
-        for label, output in variants.values():
-            new = name if len(variants) == 1 else f"{label}-{name}"
+        same = len({canonical(encode(output)) for _, output in variants}) == 1
+        for label, output in variants:
+            new = name if same else f"{label}-{name}"
             named[new] = dataclasses.replace(output, name=new)
     return [named[name] for name in sorted(named)]
 

@@ -93,16 +93,18 @@ def forms_stage(planned: Planned) -> bool:
 
 def stages(level: Level, workflow: Workflow) -> list[Stage]:
     """In topological order, nested ones where their caller stands."""
-    found: dict[str, list[tuple[Planned, Size]]] = {}
+    found: dict[tuple[str, bool], list[tuple[Planned, Size]]] = {}
     for planned, calls in level.walk():
         if not forms_stage(planned):
             continue
         prefix = planned.path.rpartition("/")[0]
-        name = planned.path if planned.step.group is None else f"{prefix}/{planned.step.group}".lstrip("/")
-        if planned.step.group is not None and name in found and found[name][0][0].step.group is None:
-            name += "-group"
-        found.setdefault(name, []).append((planned, calls))
-    return [_stage(name, members, workflow) for name, members in found.items()]
+        group = planned.step.group
+        # A group may be named like a step; they are two stages all the same.
+        name = planned.path if group is None else f"{prefix}/{group}".lstrip("/")
+        found.setdefault((name, group is not None), []).append((planned, calls))
+    names = {name for name, is_group in found if not is_group}
+    called = {key: f"{key[0]}-group" if key[1] and key[0] in names else key[0] for key in found}
+    return [_stage(called[key], members, workflow) for key, members in found.items()]
 
 
 def _stage(name: str, members: list[tuple[Planned, Size]], workflow: Workflow) -> Stage:
