@@ -321,7 +321,7 @@ steps:
     when: steps.prepare.outputs.rows > 1000 && item.lr > 0.0 && params.mode == "fast"
     inputs: [{name: lr, value: "${{ item.lr }}", type: float}, {name: last, value: "${{ item.n == 3 ? 'x' : item.shard }}", type: str}]
     container: {image: t, command: [train, "${{ inputs.lr }}"], env: {SHARD: "${{ item.shard }}"}}
-    outputs: [{name: score, type: float, default: 0}]
+    outputs: [{name: score, type: float, default: [0]}]
     resources: {nvidia.com/gpu: 8, memory: 64Gi}
     replicas: 2
   - name: best
