@@ -185,8 +185,8 @@ class _Keying:
 def _reads_outcomes(step: Step) -> str:
     """How a step ended depends on more than its content."""
     for given in step.inputs:
-        for expr in () if type(given.value) is str else expressions(given.value):
-            if any(path[0] == "steps" and path[2:3] == ("outcome",) for path in references(expr.text)):
+        for expr in (given.value,) if type(given.value) is Expr else expressions(given.value):
+            if ".outcome" in expr.text or '["outcome"]' in expr.text:
                 return "it reads how another step ended"
     return ""
 
