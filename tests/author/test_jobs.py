@@ -312,3 +312,13 @@ def test_waiting_without_using_is_an_edge() -> None:
 def test_numbers_that_json_does_not_have_are_refused() -> None:
     with pytest.raises(AuthorError, match="P307"):
         ContainerJob("a", "i", args=[float("inf")])
+
+
+def test_who_asks_how_a_step_ended_goes_on_whatever_the_answer() -> None:
+    a = ContainerJob("a", "i", outputs=[WorkflowParam("x", int)])
+    rollback = ContainerJob("rollback", "i", when=a.outcome == "failed")
+    reads = ContainerJob("reads", "i", args=[a.outputs["x"]], when=a.outcome == "succeeded")
+    made = Workflow("w", [a, rollback, reads])
+    assert codes(made) == []
+    assert Outcome.FAILED in edges_of(made.graph.steps[1])["a"]
+    assert Outcome.FAILED not in edges_of(made.graph.steps[2])["a"]

@@ -50,6 +50,8 @@ REFUSED = [
     ("y = flow(x, xs, s)", "flow(", "P314", "while loop"),
     ("y = [1, 2][5]", "[1, 2]", "P312", "mend"),
     ("y = x + s", "x + s", "P311", "annotate"),
+    ("a = []\nb = a\na.append(inc(x))", "a.append", "P311", "list of its own"),
+    ("ys = xs\nxs += [inc(x)]", "xs +=", "P311", "list of its own"),
 ]  # fmt: skip
 
 

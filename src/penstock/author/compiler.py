@@ -31,6 +31,7 @@ from penstock.author.symbols import (
     choose,
     negate,
     plain,
+    type_of,
 )
 from penstock.author.syntax import always_returns, has_return, live_before, names_assigned, names_bound
 from penstock.errors import Source
@@ -205,6 +206,8 @@ class _Compiler(Loops):
                 if value is not None:
                     self.assign(target, self.lower(value))
             case ast.AugAssign(target=ast.Name() as target, op=op, value=value):
+                if type_of(self.scope.env.get(target.id, Static(0))).name in ("list", "tuple"):
+                    self.refuse_alias(statement, target.id)
                 current = ast.copy_location(ast.Name(target.id, ast.Load()), target)
                 self.assign(
                     target, self.arithmetic(statement, op, self.lower(current), self.lower(value), current, value)

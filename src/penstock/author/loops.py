@@ -253,6 +253,18 @@ class Loops(Calls):
             isinstance(found, Static) and isinstance(found.value, list)
         )
 
+    def refuse_alias(self, where: ast.AST, name: str) -> None:
+        """A list that two names stand for would change under both in Python; here each name has its own."""
+        symbol = self.scope.env.get(name)
+        other = next((key for key, found in self.scope.env.items() if key != name and found is symbol), None)
+        if symbol is not None and other is not None:
+            raise self.error(
+                "P311",
+                where,
+                f"{name!r} and {other!r} are one list, and it is changed here",
+                f"make a list of its own: {name} = []",
+            )
+
     def append(self, statement: ast.stmt, owner: ast.Name, item: ast.expr) -> None:
         """`names.append(x)`: the name now stands for a longer list. Outside of loops and branches only."""
         current = self.find(owner.id, self.scope)
@@ -263,6 +275,7 @@ class Loops(Calls):
                 "append works on a list that starts empty, once in each round of a loop",
                 "write [task(x) for x in items]",
             )
+        self.refuse_alias(statement, owner.id)
         before = self.elements(statement, current) if current is not None else None
         self.scope.env[owner.id] = Seq((*(before or []), self.lower(item)))
 
@@ -288,6 +301,8 @@ class Loops(Calls):
         carried = (names_assigned(statement.body) & read_before_assigned(statement.body)) | {
             name for name in self.appended(statement.body) if name not in collected
         }
+        for name in collected:
+            self.refuse_alias(statement, name)
         depends = sorted(carried | (changed & live))
         generator = ast.comprehension(target=statement.target, iter=statement.iter, ifs=[], is_async=0)
         ast.copy_location(generator.target, statement.target)

@@ -401,26 +401,36 @@ def step_values(step: Step, inputs: bool = True) -> Iterator[tuple[str, Value]]:
             yield f"outputs.{output.name}", output.value
 
 
-def upstream_in(value: Value) -> Iterator[str]:
-    """The names of the steps that a value reads."""
+def _steps_in(value: Value) -> Iterator[tuple[str, bool]]:
+    """(step, whether only how it ended) for every step that a value reads."""
     kind = type(value)
     if kind is str:
         return
     for expr in (value,) if kind is Expr else expressions(value):
         for path in references(expr.text):
             if path[0] == "steps" and len(path) > 1:
-                yield path[1]
+                yield path[1], path[2:3] == ("outcome",)
 
 
 def edges_of(step: Step) -> dict[str, frozenset[Outcome]]:
-    """Every step that this one waits for, said or inferred, with the outcomes it goes on with. What is said wins."""
+    """Every step that this one waits for, said or inferred, with the outcomes it goes on with. What is said wins.
+
+    Who reads an output needs there to be one; who only asks how a step ended goes on whatever the answer, and so does a
+    trigger, which decides by itself what an outcome means."""
     found = {edge.step: edge.outcomes for edge in step.needs}
+    asked: list[str] = []
     for given in step.inputs:
-        for name in upstream_in(given.value):
-            found.setdefault(name, NORMAL)
+        for name, only_outcome in _steps_in(given.value):
+            if only_outcome:
+                asked.append(name)
+            else:
+                found.setdefault(name, NORMAL)
     for place, value in step_values(step, inputs=False):
-        # A trigger decides by itself what an outcome means.
-        wanted = frozenset(Outcome) if place == "trigger" else NORMAL
-        for name in upstream_in(value):
-            found.setdefault(name, wanted)
+        for name, only_outcome in _steps_in(value):
+            if only_outcome or place == "trigger":
+                asked.append(name)
+            else:
+                found.setdefault(name, NORMAL)
+    for name in asked:
+        found.setdefault(name, frozenset(Outcome))
     return found
