@@ -8,7 +8,8 @@ import sys
 import penstock
 
 PUBLIC = {
-    "Backoff", "BaseJob", "Cache", "ContainerJob", "FunctionJob", "Outcome", "PenstockError", "ResourceJob", "Retry", "ScriptJob",
+    "Backoff", "BaseJob", "Cache", "ContainerJob", "FunctionJob", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
+    "Run", "RunFailed", "ScriptJob",
     "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "task", "when", "while_loop", "workflow",
 }  # fmt: skip
 

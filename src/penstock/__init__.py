@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.author.values import WorkflowParam
     from penstock.errors import PenstockError
     from penstock.graph.model import Backoff, Cache, Outcome, Retry, Toleration, Unit
+    from penstock.service.local import LocalRunner, Run, RunFailed
 
 _HOME = {
     "for_loop": "author.control", "when": "author.control", "while_loop": "author.control",
@@ -24,11 +25,12 @@ _HOME = {
     "PenstockError": "errors",
     "Backoff": "graph.model", "Cache": "graph.model", "Outcome": "graph.model", "Retry": "graph.model",
     "Toleration": "graph.model", "Unit": "graph.model",
+    "LocalRunner": "service.local", "Run": "service.local", "RunFailed": "service.local",
 }  # fmt: skip
 
 __all__ = [
-    "Backoff", "BaseJob", "Cache", "ContainerJob", "FunctionJob", "Outcome", "PenstockError", "ResourceJob", "Retry", "ScriptJob",
-    "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "task", "when", "while_loop", "workflow",
+    "Backoff", "BaseJob", "Cache", "ContainerJob", "FunctionJob", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
+    "Run", "RunFailed", "ScriptJob", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "task", "when", "while_loop", "workflow",
 ]  # fmt: skip
 
 

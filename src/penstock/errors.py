@@ -5,7 +5,8 @@
     │   ├── DocumentError               a file that cannot be read as what it claims to be        P1xx
     │   ├── InvalidWorkflow             a workflow that `graph.check` refuses                     P2xx
     │   ├── AuthorError                 Python that has no meaning in a workflow                  P3xx
-    │   └── PlanError                   parameters or options that do not fit the workflow        P4xx
+    │   ├── PlanError                   parameters or options that do not fit the workflow        P4xx
+    │   └── StoreError     exit 1       the place where runs are recorded cannot be used          P6xx
     └── NotFound               exit 4   a name that leads nowhere                                 P5xx
 
 A Problem is data: code, sentence, place, fix. An error carries every Problem that was found, so that a file with five
@@ -94,6 +95,12 @@ class AuthorError(UserError):
 
 class PlanError(UserError):
     """What was asked does not fit the workflow."""
+
+
+class StoreError(UserError):
+    """The store cannot be read or written. What was recorded before stays recorded."""
+
+    exit_code: ClassVar[int] = 1
 
 
 class NotFound(UserError):

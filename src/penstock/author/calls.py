@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.author.annotations import to_type
-from penstock.author.capture import code_digest, module_of
+from penstock.author.capture import module_of, recorded
 from penstock.author.jobs import Authored, BaseJob
 from penstock.author.options import KNOWN, step_fields
 from penstock.author.scopes import Scope, Scoped
@@ -122,7 +122,7 @@ class Calls(Scoped):
         name = self.scope.free(task.name)
         function = task.function
         if function not in self.digests:
-            self.digests[function] = code_digest(function)
+            self.digests[function] = recorded(function)
         action = model.Function(
             module=module_of(function), name=function.__qualname__, code=self.digests[function],
             image=task.given.get("image"), env=plain(dict(task.given.get("env") or {})),

@@ -9,6 +9,7 @@ those (docs/ideas/identity.md).
 from __future__ import annotations
 
 import ast
+import dataclasses
 import decimal
 import dis
 import enum
@@ -28,12 +29,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.graph.codec import canonical
+from penstock.graph.model import Function, Workflow
 
 _OURS = str(Path(__file__).parent.parent)
 
 
 @functools.cache
-def _installed() -> tuple[str, ...]:
+def installed() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     return tuple({paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_OURS})
 
@@ -45,7 +47,7 @@ def _is_authors(module_name: str | None) -> bool:
     file = getattr(module, "__file__", None)
     if file is None:
         return module_name == "__main__" or not hasattr(module, "__spec__") or module.__spec__ is None
-    return not any(str(Path(file).absolute()).startswith(path) for path in _installed())
+    return not any(str(Path(file).absolute()).startswith(path) for path in installed())
 
 
 def module_of(function: Callable[..., Any]) -> str:
@@ -62,6 +64,48 @@ def code_digest(function: Callable[..., Any]) -> str:
     _visit(function, parts)
     found = sorted(set(parts.values()))
     return "sha256:" + hashlib.sha256(canonical(found).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+Key = tuple[str, str, str]
+"""Module, name and code, as a Function step has them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Live:
+    """A function that a step was made of, with what must be remembered of its surroundings to find its code again: a
+    loaded file's neighbours are forgotten once the workflow in it is known."""
+
+    function: Callable[..., Any]
+    module: types.ModuleType | None
+    path: tuple[str, ...]
+    """sys.path of that time."""
+
+
+live: dict[Key, Live] = {}
+"""Every function of this process that a step was made of. Read by pack."""
+
+
+def recorded(function: Callable[..., Any]) -> str:
+    """The function's code digest; the function itself is kept at hand for whoever runs the workflow from this process."""
+    code = code_digest(function)
+    module = sys.modules.get(function.__module__ or "__main__")
+    live[module_of(function), function.__qualname__, code] = Live(function, module, tuple(sys.path))
+    return code
+
+
+def function_keys(workflow: Workflow) -> list[Key]:
+    """Of every function step, wherever it stands in the workflow; each once, in order."""
+    found: dict[Key, None] = {}
+    for part in (workflow, *workflow.definitions):
+        for step in (*part.steps, *part.on_exit):
+            if isinstance(step.action, Function):
+                found[step.action.module, step.action.name, step.action.code] = None
+    return list(found)
+
+
+def live_functions(workflow: Workflow) -> dict[Key, Callable[..., Any]]:
+    """Those functions of a workflow that this very process has at hand: they need not be loaded again to be called here."""
+    return {key: live[key].function for key in function_keys(workflow) if key in live}
 
 
 Parts = dict[Any, tuple[str, str]]
@@ -133,7 +177,7 @@ def _imported(name: str, parts: Parts) -> None:
         return
     if spec is None or not spec.origin or not Path(spec.origin).is_file():
         return
-    if not str(Path(spec.origin).absolute()).startswith(_installed()):
+    if not str(Path(spec.origin).absolute()).startswith(installed()):
         text = hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
         parts[(name, text)] = ("module", text)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, Self, Unpack
 
 from penstock.author.annotations import hints_of, to_type
 from penstock.author.blame import here, wrong
-from penstock.author.capture import code_digest, module_of
+from penstock.author.capture import module_of, recorded
 from penstock.author.options import FOR_JOBS, KNOWN, JobOptions, seconds, step_fields
 from penstock.author.values import Computed, Ref, WorkflowParam, to_condition, to_value
 from penstock.errors import AuthorError, Problem, nearest
@@ -232,7 +233,7 @@ class FunctionJob(BaseJob):
         action = model.Function(
             module=module_of(function),
             name=function.__qualname__,
-            code=code_digest(function),
+            code=recorded(function),
             image=to_value(image),
             env=to_value(env or {}),
         )
@@ -346,6 +347,17 @@ class Authored:
         from penstock.author.explain import explain
 
         return explain(self.graph)
+
+    def run(self, **params: Any) -> Any:
+        """Run it on this machine, to its end: `LocalRunner().run(self, **params)`."""
+        # By way of the front door: authors' objects know nothing of engines.
+        return importlib.import_module("penstock").LocalRunner().run(self, **params)
+
+    def _repr_svg_(self) -> str:
+        """In a notebook the workflow draws itself."""
+        from penstock.formats.svg import svg
+
+        return svg(self.graph)
 
     def as_job(
         self, name: str | None = None, inputs: Mapping[str, Any] | None = None, **options: Unpack[JobOptions]

@@ -20,6 +20,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "draw": ("work", "Draw a workflow as Mermaid, DOT, SVG or a tree."),
     "merge": ("work", "Join workflows into one graph with the shared part once."),
     "diff": ("work", "Compare the plans of two workflows."),
+    "run": ("act", "Run a workflow on this machine and follow it."),
+    "ls": ("look", "List runs."),
+    "show": ("look", "Show a run, a step or a task."),
+    "watch": ("look", "Follow a run live, from anywhere."),
+    "logs": ("look", "Show what tasks printed."),
+    "resume": ("act", "Go on with a run, or with a suspended step of it."),
+    "retry": ("act", "Try again what failed in a run."),
+    "cancel": ("act", "End a run for good."),
+    "gc": ("look", "Remove old runs and what nobody needs any more."),
     "explain": ("look", "Explain an error code."),
 }
 

@@ -85,33 +85,33 @@ def error(failure: PenstockError) -> None:
 def _problem(problem: Problem) -> None:
     word = problem.severity
     head = paint(f"{word}[{problem.code}]", sys.stderr, fg="red" if word == "error" else "yellow", bold=True)
-    lines = [f"{head}: {_clean(problem.message)}"]
+    lines = [f"{head}: {clean(problem.message)}"]
     if problem.source is not None:
         column = f":{problem.source.column}" if problem.source.column else ""
-        lines.append(f"  at     {_near(problem.source.file)}:{problem.source.line}{column}")
+        lines.append(f"  at     {near(problem.source.file)}:{problem.source.line}{column}")
     if problem.where:
-        lines.append(f"  in     {_clean(problem.where)}")
+        lines.append(f"  in     {clean(problem.where)}")
     if problem.excerpt.strip():
-        text = _clean(problem.excerpt.expandtabs(1))
+        text = clean(problem.excerpt.expandtabs(1))
         margin = len(text) - len(text.lstrip())
         lines.append(f"         {text.strip()}")
         if problem.source is not None and problem.source.column > margin:
             lines.append(
                 "         " + " " * (problem.source.column - 1 - margin) + paint("^", sys.stderr, fg="red", bold=True)
             )
-    lines.append(f"  fix    {_clean(problem.fix)}")
+    lines.append(f"  fix    {clean(problem.fix)}")
     click.echo("\n".join(lines), err=True)
 
 
-def _near(file: str) -> str:
+def near(file: str) -> str:
     """The path as one would type it here."""
     if not os.path.isabs(file):
-        return _clean(file)
+        return clean(file)
     near = os.path.relpath(file)
-    return _clean(near if not near.startswith("..") else file)
+    return clean(near if not near.startswith("..") else file)
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Whatever stands in a user's file must not move the cursor or ring the bell."""
     return "".join(char if char.isprintable() or char == " " else "·" for char in text)
 

@@ -76,7 +76,12 @@ canonical: Callable[[Any], str] = json.JSONEncoder(
 
 
 def digest_of(data: Any) -> str:
-    return "sha256:" + hashlib.sha256(canonical(data).encode("utf-8", "surrogatepass")).hexdigest()
+    return digest_of_text(canonical(data))
+
+
+def digest_of_text(text: str) -> str:
+    """Of a document that is canonical already."""
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def encode(thing: Any) -> Any:

@@ -138,18 +138,24 @@ class Plan:
         return self._before[path]
 
 
-def make(workflow: Workflow, params: Mapping[str, Any] | None = None, unit: Unit | str | None = None) -> Plan:
-    """Raises InvalidWorkflow or PlanError with every Problem found."""
+def make(
+    workflow: Workflow,
+    params: Mapping[str, Any] | None = None,
+    unit: Unit | str | None = None,
+    links: Mapping[str, Links] | None = None,
+) -> Plan:
+    """Raises InvalidWorkflow or PlanError with every Problem found. `links`: if they have been worked out already."""
     try:
         with uninterrupted():
-            return _make(workflow, params, unit)
+            return _make(workflow, params, unit, links or links_of(workflow))
     except RecursionError:
         problem = Problem("P405", "its workflows are nested too deep", "call workflows from fewer levels")
         raise PlanError(problem) from None
 
 
-def _make(workflow: Workflow, params: Mapping[str, Any] | None, unit: Unit | str | None) -> Plan:
-    links = links_of(workflow)
+def _make(
+    workflow: Workflow, params: Mapping[str, Any] | None, unit: Unit | str | None, links: Mapping[str, Links]
+) -> Plan:
     problems = check(workflow, links)
     wrong = [problem for problem in problems if problem.severity == "error"]
     if wrong:

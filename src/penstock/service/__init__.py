@@ -202,6 +202,22 @@ def diff(before: str, after: str, given: Sequence[str] = ()) -> PlanDiff:
     return diff_plans(*plans)
 
 
+def shown_outputs(text: str | None) -> dict[str, Any]:
+    """The outputs of a run as they are shown: what is kept as a blob is named, not opened."""
+    from penstock.artifacts.values import Stored, loads
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, Stored):
+            return f"<{value.kind} of {value.size:,} bytes, {value.digest[:19]}>"
+        if isinstance(value, list):
+            return [shown(item) for item in value]
+        if isinstance(value, dict):
+            return {key: shown(item) for key, item in value.items()}
+        return value
+
+    return {} if text is None else {name: shown(value) for name, value in loads(text).items()}
+
+
 def error_codes() -> Mapping[str, Mapping[str, str]]:
     """The whole catalogue of error codes."""
     return catalogue()

@@ -1,0 +1,425 @@
+"""What passes between steps, in a form that a database row, a pipe and another machine can hold. Called by backends on both
+sides, and by the engine.
+
+A value is plain JSON data as long as it is small. What is not becomes a `Stored`, a note that names a blob:
+
+    json     plain data of more than 64 KiB
+    pickle   what JSON would not give back as it was: sets, maps with keys that are not text, arrays, objects of any class
+    file     a file; a pathlib.Path that a step returns stands for what it points to
+    dir      a folder, as a tar that is the same whenever the content is the same
+
+Lists and maps are looked into, so that one of them may hold Stored values and an expression can still reach the rest. Tuples
+and ranges become lists; named tuples, dataclasses and pydantic models become maps of their fields, which a step that asks
+for the class gets back as the class (artifacts.rebuild); numbers of numpy become numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.artifacts.blobs import Blobs
+from penstock.errors import Problem, UserError
+from penstock.graph import types
+from penstock.graph.types import ANY, Type
+
+if TYPE_CHECKING:
+    from penstock.graph import model
+
+LIMIT: Final = 65536
+"""Plain data whose JSON is longer than this is kept as a blob."""
+_KEY: Final = "$stored"
+_MARK: Final = f'"{_KEY}":'
+_SCALARS: Final = frozenset({int, float, bool, str, type(None)})
+_MANY: Final = 256
+"""So many objects inside an undeclared list or map are kept apart; with more the whole is one blob."""
+_CAREFUL: Final = 10_000
+"""Values up to this weight are compared with their type element by element."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stored:
+    """A value that is kept as a blob."""
+
+    kind: str
+    """json, pickle, file or dir"""
+    digest: str
+    size: int
+    name: str = ""
+    """Of a file or folder: what it is called where it is laid."""
+
+
+# -- as text ----------------------------------------------------------------------------------------------------------
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON. Stored values are written as `{"$stored": {…}}`; a map of the user's that has this key is told apart."""
+    notes = 0
+
+    def note(item: Any) -> Any:
+        nonlocal notes
+        if type(item) is Stored:
+            notes += 1
+            return {_KEY: {"kind": item.kind, "digest": item.digest, "size": item.size, "name": item.name}}
+        if isinstance(item, range):
+            return list(item)
+        if isinstance(item, Mapping):
+            return dict(item)
+        raise TypeError(f"{type(item).__name__} is not plain data")
+
+    text = json.dumps(value, separators=(",", ":"), default=note)
+    if _MARK in text and text.count(_MARK) != notes:
+        text = json.dumps(_escaped(value), separators=(",", ":"), default=note)
+    return text
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_escaped(item) for item in value]
+    if isinstance(value, Mapping):
+        inner = {key: _escaped(item) for key, item in value.items()}
+        return {_KEY: {"pairs": [[key, item] for key, item in inner.items()]}} if _KEY in inner else inner
+    return value
+
+
+def loads(text: str) -> Any:
+    return json.loads(text, object_hook=_unescape) if _MARK in text else json.loads(text)
+
+
+def _unescape(found: dict[str, Any]) -> Any:
+    if len(found) != 1 or _KEY not in found:
+        return found
+    inside = found[_KEY]
+    return dict(inside["pairs"]) if "pairs" in inside else Stored(**inside)
+
+
+# -- away -------------------------------------------------------------------------------------------------------------
+
+
+def shelve(value: Any, blobs: Blobs, limit: int = LIMIT, type_: Type = ANY, name: str = "result") -> Any:
+    """The value as plain data with Stored in it. Raises ValueError with a sentence if it is not of the declared type or
+    cannot be kept at all."""
+    if type(value) in _SCALARS and (type(value) is not str or len(value) < limit // 6):
+        if type_.name == "any" or types.accepts(type_, value):
+            if type_.name not in ("file", "dir") or value is None:
+                return value
+        elif type(value) is bool and type_.name in ("int", "float"):
+            return int(value)
+    shelf = _Shelf(blobs, -1 if type_.args and type_.name in ("list", "tuple", "dict") else _MANY)
+    try:
+        plain = shelf.plain(value, type_)
+    except (RecursionError, _TooMany):  # a value that contains itself, or is very deep: pickle knows how
+        return _pickled(value, blobs, name)
+    _compare(plain, type_, shelf.weight, name)
+    if shelf.weight * 6 < limit:
+        return plain
+    text = dumps(plain)
+    if len(text) <= limit:
+        return plain
+    data = text.encode()
+    return Stored("json", blobs.put(data), len(data))
+
+
+def _compare(plain: Any, type_: Type, weight: int, name: str) -> None:
+    if type_.name in ("any", "object"):
+        return
+    good = types.accepts(type_, plain) if weight <= _CAREFUL else types.fits(types.of_value(plain), type_)
+    if not good:
+        shown = repr(plain) if not isinstance(plain, Stored) else f"a {plain.kind}"
+        raise ValueError(f"{name} is {shown if len(shown) <= 80 else shown[:79] + '…'}, which is not {type_}")
+
+
+class _TooMany(Exception):
+    """So many objects that one blob for each is out of proportion."""
+
+
+class _Shelf:
+    """One value on its way into plain data."""
+
+    def __init__(self, blobs: Blobs, leaves: int) -> None:
+        self.blobs = blobs
+        self.leaves = leaves
+        """How many objects may still be kept apart."""
+        self.weight = 0
+        """About the length of the JSON, in sixths at worst."""
+
+    def plain(self, value: Any, want: Type) -> Any:
+        kind = type(value)
+        if kind in _SCALARS:
+            return self.scalar(value, want)
+        if want.name == "optional":
+            want = want.args[0]
+        if kind is list or kind is tuple:
+            return self.items(value, want)
+        if kind is range:
+            if len(value) > 50_000_000:
+                raise ValueError(f"{value!r} is too long to be written out as a list; return its bounds")
+            return self.items(list(value), want)
+        if kind is dict and all(type(key) is str for key in value):
+            self.weight += sum(map(len, value)) + 2 * len(value)
+            return {key: self.plain(item, want.item) for key, item in value.items()}
+        if kind is Stored:
+            self.weight += 100
+            return value
+        if isinstance(value, pathlib.PurePath):
+            return self.file(Path(value))
+        return self.other(value, want)
+
+    def scalar(self, value: Any, want: Type) -> Any:
+        if want.name == "optional" and value is not None:
+            want = want.args[0]
+        if type(value) is str:
+            if want.name in ("file", "dir"):
+                return self.file(Path(value))
+            self.weight += len(value)
+        else:
+            self.weight += 4
+        return int(value) if type(value) is bool and want.name in ("int", "float") else value
+
+    def items(self, value: list[Any] | tuple[Any, ...], want: Type) -> list[Any]:
+        self.weight += len(value)
+        kinds = set(map(type, value))
+        if kinds <= _SCALARS and (want.name != "tuple" and want.item.name not in ("file", "dir", "int", "float")):
+            self.weight += 4 * len(value) if str not in kinds else sum(len(v) if type(v) is str else 4 for v in value)
+            return value if type(value) is list else list(value)
+        if kinds <= {int, float} and want.name == "list":
+            self.weight += 4 * len(value)
+            return value if type(value) is list else list(value)
+        if want.name == "tuple" and len(want.args) == len(value):
+            return [self.plain(item, inner) for item, inner in zip(value, want.args, strict=True)]
+        item = want.item if want.name in ("list", "tuple") else ANY
+        return [self.plain(one, item) for one in value]
+
+    def other(self, value: Any, want: Type) -> Any:
+        fields = fields_of(value)
+        if fields is not None:
+            self.weight += sum(map(len, fields)) + 2 * len(fields)
+            return {key: self.plain(item, ANY) for key, item in fields.items()}
+        cls = type(value)
+        if cls.__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item"):
+            number = value.item()
+            return self.plain(number, want) if type(number) in _SCALARS else self.leaf(value)
+        base = {"int": int, "float": float, "str": str, "dict": dict}.get(want.name)
+        if base is not None and isinstance(value, base):
+            return self.plain(base(value), want)
+        if (
+            want.name in ("list", "tuple")
+            and isinstance(value, Iterable)
+            and not isinstance(value, str | bytes | Mapping)
+        ):
+            found = list(value)
+            if isinstance(value, set | frozenset):
+                found = _in_order(found)
+            return self.items(found, want)
+        return self.leaf(value)
+
+    def leaf(self, value: Any) -> Stored:
+        if self.leaves == 0:
+            raise _TooMany
+        self.leaves -= 1
+        self.weight += 100
+        return _pickled(value, self.blobs, "the result")
+
+    def file(self, path: Path) -> Stored:
+        self.weight += 100
+        return store_path(path, self.blobs)
+
+
+def _in_order(found: list[Any]) -> list[Any]:
+    """A set as a list that is the same in every process, if its elements have an order."""
+    try:
+        return sorted(found)
+    except TypeError:
+        return found
+
+
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """What a dataclass, named tuple or pydantic model holds; None for everything else."""
+    cls = type(value)
+    names = getattr(cls, "__dataclass_fields__", None)
+    if names is not None and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(cls, "_fields"):
+        return dict(zip(cls._fields, value, strict=True))
+    if hasattr(cls, "model_fields") and callable(getattr(cls, "model_validate", None)):
+        return {name: getattr(value, name) for name in cls.model_fields}
+    return None
+
+
+def _pickled(value: Any, blobs: Blobs, name: str) -> Stored:
+    """By pickle; by cloudpickle where classes or functions in it have no module that another process could import."""
+    try:
+        data = pickle.dumps(value, protocol=5)
+        if b"__main__" in data:
+            raise pickle.PicklingError("a class of __main__")
+    except Exception:  # whatever an object's own __reduce__ may raise
+        import cloudpickle  # type: ignore[import-untyped]
+
+        try:
+            data = cloudpickle.dumps(value, protocol=5)
+        except Exception as error:
+            reason = str(error).split("\n")[0] or type(error).__name__
+            raise ValueError(
+                f"{name} is a {type(value).__name__}, which cannot be passed on: {reason}. Return plain data, a file, or an"
+                " object that pickle can hold"
+            ) from None
+    return Stored("pickle", blobs.put(data), len(data), type(value).__qualname__)
+
+
+def store_path(path: Path, blobs: Blobs) -> Stored:
+    """A file or folder as a Stored."""
+    if path.is_dir():
+        from penstock.artifacts import folders
+
+        digest, size = folders.put(path, blobs)
+        return Stored("dir", digest, size, path.absolute().name)
+    if not path.exists():
+        raise ValueError(
+            f"there is no file {str(path)!r}; a path that a step gives back must be there. Text: str(path)"
+        )
+    digest, size = blobs.put_file(path)
+    return Stored("file", digest, size, path.name)
+
+
+# -- and back ---------------------------------------------------------------------------------------------------------
+
+
+def is_plain(value: Any) -> bool:
+    """Is there no Stored in it?"""
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if kind is list or kind is tuple:
+        return set(map(type, value)) <= _SCALARS or all(map(is_plain, value))
+    if kind is dict:
+        return all(map(is_plain, value.values()))
+    return not isinstance(value, Stored)
+
+
+def load(value: Any, blobs: Blobs, folder: Path | Callable[[], Path]) -> Any:
+    """What a consumer works with: the objects themselves, and files as paths below `folder`, which is made if needed."""
+    if is_plain(value):
+        return value
+    if isinstance(value, list | tuple):
+        return [load(item, blobs, folder) for item in value]
+    if isinstance(value, dict):
+        return {key: load(item, blobs, folder) for key, item in value.items()}
+    assert isinstance(value, Stored)
+    if value.kind == "json":
+        return load(loads(blobs.get(value.digest).decode()), blobs, folder)
+    if value.kind == "pickle":
+        return _unpickled(value, blobs)
+    place = folder() if callable(folder) else folder
+    return fetch(value, blobs, place / value.digest.removeprefix("sha256:")[:12] / (value.name or "file"))
+
+
+def fetch(value: Stored, blobs: Blobs, to: Path) -> Path:
+    """A stored file or folder, laid at this very place."""
+    if os.path.lexists(to):
+        return to  # the same file, twice among the inputs of one step
+    if value.kind == "dir":
+        from penstock.artifacts import folders
+
+        folders.fetch(value.digest, blobs, to)
+    else:
+        blobs.fetch(value.digest, to)
+    return to
+
+
+def _unpickled(value: Stored, blobs: Blobs) -> Any:
+    data = blobs.get(value.digest)
+    try:
+        return pickle.loads(data)
+    except (ImportError, AttributeError) as error:
+        fix = "define the class in a module that both steps import, or pass plain data"
+        problem = Problem("P702", f"a value of class {value.name} cannot be read by this step: {error}", fix)
+        raise UserError(problem) from None
+
+
+# -- files of commands ------------------------------------------------------------------------------------------------
+
+
+def read_output(output: model.Output, path: Path, blobs: Blobs) -> Any:
+    """What a command left at `path`, as the declared type. Raises ValueError with a sentence."""
+    type_ = output.type
+    inner = type_.args[0] if type_.name == "optional" else type_
+    if inner.name in ("file", "dir"):
+        if not path.exists():
+            raise ValueError(f"the output {output.name!r} was not written: there is no file {path}")
+        stored = store_path(path, blobs)
+        if stored.kind != inner.name:
+            raise ValueError(f"the output {output.name!r} is a {stored.kind}, which is not {type_}")
+        return stored
+    try:
+        with open(path, "rb") as file:
+            text = file.read().decode()
+    except FileNotFoundError:
+        raise ValueError(f"the output {output.name!r} was not written: there is no file {path}") from None
+    except IsADirectoryError:
+        raise ValueError(f"the output {output.name!r} is a folder; declare its type as dir") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"the output {output.name!r} is not text; declare its type as file") from None
+    value = _parsed(text.removesuffix("\n"), type_, output.name)
+    return shelve(value, blobs, type_=type_, name=f"the output {output.name!r}")
+
+
+def _parsed(text: str, type_: Type, name: str) -> Any:
+    if type_.name == "str":
+        return text
+    wrong = f"the output {name!r} is {text if len(text) <= 60 else text[:59] + '…'!r}, which is not {type_}"
+    word = text.strip()
+    try:
+        if type_.name == "int":
+            return int(word)
+        if type_.name == "float":
+            return float(word)
+    except ValueError:
+        raise ValueError(wrong) from None
+    if type_.name == "bool":
+        if word.lower() not in ("true", "false", "1", "0"):
+            raise ValueError(wrong)
+        return word.lower() in ("true", "1")
+    try:
+        return json.loads(word)
+    except (ValueError, RecursionError):
+        if type_.name in ("any", "object"):
+            return text
+        if type_.name == "optional":
+            return None if not word else _parsed(text, type_.args[0], name)
+        if type_.name == "null" and not word:
+            return None
+        raise ValueError(f"{wrong}: it is not JSON") from None
+
+
+def write_input(given: model.Input, value: Any, path: Path, blobs: Blobs) -> None:
+    """A value laid as a file: text as it is, everything else as JSON, stored files as themselves."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(value, Stored) and value.kind in ("file", "dir"):
+        fetch(value, blobs, path)
+        return
+    if isinstance(value, Stored) and value.kind == "pickle":
+        blobs.fetch(value.digest, path)  # a program that knows pickle can read it; there is no better form
+        return
+    if isinstance(value, str) and given.type.name in ("file", "dir") and Path(value).exists():
+        store = store_path(Path(value), blobs)
+        fetch(store, blobs, path)
+        return
+    path.write_text(as_text(value, blobs), encoding="utf-8")
+
+
+def as_text(value: Any, blobs: Blobs) -> str:
+    """A value as a word of a command or the content of a file. Stored plain data is read; a stored file is named."""
+    from penstock.graph.evaluate import to_text
+
+    if isinstance(value, Stored) and value.kind == "json":
+        value = loads(blobs.get(value.digest).decode())
+    try:
+        return to_text(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; pass it to a function step, or write it to a file first") from None

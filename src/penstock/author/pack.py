@@ -1,0 +1,236 @@
+"""The author's code as one zip, so that another process or machine can run the functions of a workflow. Called by service
+when a run starts; read by backends.loader.
+
+Importable functions travel as the source files of their module and of every module of the author's that it imports, found by
+reading the imports, those inside functions included. Installed packages stay where they are. Functions of a script or a
+notebook (`__main__`), closures and the like travel by value, with cloudpickle. Functions whose modules lie in different
+folders get roots of their own, so that two files called flow.py do not meet.
+
+    manifest.json    roots: modules by name -> [path in the zip, path where it was, is it a package], and the folders they
+                     were in; functions: module, name, code -> root, and the module's name or the pickle
+    0/flow.py        …
+    0.pickle
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import io
+import json
+import sys
+import types
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.author.capture import Key, Live, function_keys, installed, live
+from penstock.errors import AuthorError, Problem
+from penstock.graph.model import Workflow
+
+Manifest = dict[str, Any]
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def pack(workflow: Workflow) -> tuple[bytes, Manifest] | None:
+    """The zip and what is in it; None if no function of the workflow has code of the author's."""
+    roots: dict[str, _Root] = {}
+    functions: list[dict[str, Any]] = []
+    files: dict[str, bytes] = {}
+    for key in function_keys(workflow):
+        if key not in live or _is_installed(live[key]):
+            continue
+        known = live[key]
+        home = _home(known)
+        root = roots.setdefault(home, _Root(len(roots), home))
+        entry: dict[str, Any] = {"module": key[0], "name": key[1], "code": key[2], "root": root.number}
+        if _importable(known):
+            entry["as"] = known.function.__module__
+        else:
+            entry["pickle"] = f"{len(functions)}.pickle"
+            files[entry["pickle"]] = _by_value(key, known)
+        root.take(known, file_too="as" in entry or known.function.__module__ != "__main__")
+        functions.append(entry)
+    if not functions:
+        return None
+    for root in roots.values():
+        files.update(root.files)
+    manifest = {"version": 1, "roots": [root.as_data() for root in roots.values()], "functions": functions}
+    return _zip(files | {"manifest.json": json.dumps(manifest, indent=1, sort_keys=True).encode()}), manifest
+
+
+def _zip(files: dict[str, bytes]) -> bytes:
+    """The same bytes for the same files: no times, one order."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), files[name], zipfile.ZIP_DEFLATED)
+    return target.getvalue()
+
+
+class _Root:
+    """The modules that functions from one folder use."""
+
+    def __init__(self, number: int, home: str) -> None:
+        self.number = number
+        self.folders: dict[str, None] = {home: None} if home else {}
+        self.modules: dict[str, list[Any]] = {}
+        self.files: dict[str, bytes] = {}
+        self.seen: set[str] = set()
+
+    def as_data(self) -> dict[str, Any]:
+        return {"modules": dict(sorted(self.modules.items())), "folders": list(self.folders)}
+
+    def take(self, known: Live, file_too: bool) -> None:
+        """The function's module and everything of the author's that it imports."""
+        for entry in known.path:
+            folder = str(Path(entry).absolute())
+            if Path(folder).is_dir() and not folder.startswith(installed()):
+                self.folders.setdefault(folder, None)
+        file = _file(known)
+        if file is None:
+            return
+        name = known.function.__module__
+        if file_too:
+            for outer in _outer(name):
+                self.find(outer, known)
+            self.add(name, file, file.name == "__init__.py", known)
+        else:
+            self.imports(name, file, False, known)
+
+    def add(self, name: str, file: Path, package: bool, known: Live) -> None:
+        if name in self.modules:
+            return
+        inner = name.replace(".", "/") + ("/__init__.py" if package else ".py")
+        self.modules[name] = [f"{self.number}/{inner}", str(file), package]
+        self.files[f"{self.number}/{inner}"] = file.read_bytes()
+        self.imports(name, file, package, known)
+
+    def imports(self, name: str, file: Path, package: bool, known: Live) -> None:
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (SyntaxError, ValueError, OSError):
+            return
+        for wanted in _imported(tree, name if package else name.rpartition(".")[0]):
+            for outer in (*_outer(wanted), wanted):
+                self.find(outer, known)
+
+    def find(self, name: str, known: Live) -> None:
+        """A module by its name, if it is one of the author's."""
+        if name in self.seen or name.partition(".")[0] in sys.stdlib_module_names | {"penstock"}:
+            return
+        self.seen.add(name)
+        parent = name.rpartition(".")[0]
+        if parent:
+            if parent not in self.modules:
+                return
+            places = self.modules[parent][3:] or [str(Path(self.modules[parent][1]).parent)]
+        else:
+            places = [entry or "." for entry in dict.fromkeys((*self.folders, *known.path))]
+        try:
+            spec = importlib.machinery.PathFinder.find_spec(name, places)
+        except (ImportError, ValueError):
+            return
+        if spec is None:
+            return
+        if spec.origin is None and spec.submodule_search_locations:
+            folders = [str(Path(place).absolute()) for place in spec.submodule_search_locations]
+            if not folders[0].startswith(installed()):
+                self.modules[name] = [None, folders[0], True, *folders]
+        elif spec.origin and spec.origin.endswith(".py"):
+            file = Path(spec.origin).absolute()
+            if not str(file).startswith(installed()) and "site-packages" not in file.parts:
+                self.add(name, file, spec.submodule_search_locations is not None, known)
+
+
+def _outer(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    return (".".join(parts[:length]) for length in range(1, len(parts)))
+
+
+def _imported(tree: ast.AST, package: str) -> Iterator[str]:
+    """Every name that may be a module, wherever in the file it is imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                outer = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join(part for part in (*outer, base) if part)
+            if base:
+                yield base
+                yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+
+
+def _file(known: Live) -> Path | None:
+    """The source file of the function's module."""
+    name = known.function.__globals__.get("__file__") or getattr(known.module, "__file__", None)
+    file = Path(name).absolute() if isinstance(name, str) else None
+    return file if file is not None and file.suffix == ".py" and file.is_file() else None
+
+
+def _home(known: Live) -> str:
+    """The folder that the module's name is looked up in."""
+    file = _file(known)
+    if file is None:
+        return ""
+    folder, depth = file.parent, known.function.__module__.count(".") + (file.name == "__init__.py")
+    for _ in range(depth):
+        folder = folder.parent
+    return str(folder)
+
+
+def _is_installed(known: Live) -> bool:
+    file = _file(known)
+    return file is not None and (str(file).startswith(installed()) or "site-packages" in file.parts)
+
+
+def _importable(known: Live) -> bool:
+    """Does the module, imported again, give this function under its name?"""
+    function = known.function
+    if function.__module__ in (None, "__main__") or _file(known) is None or "<" in function.__qualname__:
+        return False
+    first, *rest = function.__qualname__.split(".")
+    found: Any = function.__globals__.get(first)
+    for part in rest:
+        found = getattr(found, part, None)
+    found = getattr(found, "penstock_task", found)
+    return getattr(found, "function", found) is function
+
+
+def _by_value(key: Key, known: Live) -> bytes:
+    import cloudpickle  # type: ignore[import-untyped]
+
+    with _remembered(known.function):
+        try:
+            data: bytes = cloudpickle.dumps(known.function, protocol=5)
+        except Exception as error:  # whatever an object's own __reduce__ may raise
+            reason = str(error).split("\n")[0] or type(error).__name__
+            fix = "move it into a module, with what it uses defined there or made inside the function"
+            raise AuthorError(Problem("P706", f"{key[1]}() cannot be sent to a worker: {reason}", fix)) from None
+    return data
+
+
+@contextmanager
+def _remembered(function: Callable[..., Any]) -> Iterator[None]:
+    """Modules that the function's globals hold, known by name again: cloudpickle would take the others apart."""
+    found: dict[str, types.ModuleType] = {}
+    waiting = [function.__globals__]
+    while waiting:
+        for value in list(waiting.pop().values()):
+            if (
+                isinstance(value, types.ModuleType)
+                and value.__name__ not in sys.modules
+                and value.__name__ not in found
+            ):
+                found[value.__name__] = value
+                waiting.append(vars(value))
+    sys.modules.update(found)
+    try:
+        yield
+    finally:
+        for name in found:
+            sys.modules.pop(name, None)

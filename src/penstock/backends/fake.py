@@ -1,0 +1,105 @@
+"""A backend that runs nothing and does what it is told. For tests of workflows, of policies and of the engine; public as
+penstock.testing.Fake, and `--on function=fake` rehearses a workflow.
+
+The script is asked once for each order and answers how the attempt goes:
+
+    {"rows": 3}                      it succeeds with these outputs (those left out get an empty value of their type)
+    None                             it succeeds
+    Outcome.FAILED, or an exception  it ends that way; an exception may also be raised
+    5.0                              it takes five seconds
+    (5.0, {"rows": 3})               both
+    an Ended                         word for word
+
+Time is the event loop's: under a virtual clock an hour takes no time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from penstock.backends.base import Began, Context, Ended, Order
+from penstock.graph.model import Outcome
+from penstock.graph.types import Type
+
+Script = Callable[[Order], Any]
+
+
+class Fake:
+    """A Backend."""
+
+    def __init__(self, context: Context, script: Script = lambda order: None) -> None:
+        self._context = context
+        self._script = script
+        self._running: dict[str, asyncio.TimerHandle] = {}
+        self.orders: list[Order] = []
+        """Everything it was ever given, in order."""
+        self.stopped: list[str] = []
+        """What was stopped while it ran."""
+        self.most = 0
+        """How many ran at the same time, at most."""
+
+    def room(self) -> int:
+        return max(0, self._context.jobs - len(self._running))
+
+    def start(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            self.orders.append(order)
+            try:
+                answer = self._script(order)
+            except Exception as error:
+                answer = error
+            seconds, ended = understood(order, answer)
+            self._context.inbox.put(Began(id=order.id))
+            loop = asyncio.get_running_loop()
+            self._running[order.id] = loop.call_later(seconds, self._end, ended)
+            self.most = max(self.most, len(self._running))
+
+    def _end(self, ended: Ended) -> None:
+        del self._running[ended.id]
+        self._context.inbox.put(ended)
+
+    def stop(self, id: str, grace: float) -> None:
+        timer = self._running.pop(id, None)
+        if timer is not None:
+            timer.cancel()
+            self.stopped.append(id)
+            self._context.inbox.put(Ended(id=id, outcome=Outcome.CANCELLED, message="stopped"))
+
+    async def close(self) -> None:
+        for timer in self._running.values():
+            timer.cancel()
+        self._running.clear()
+
+
+def understood(order: Order, answer: Any) -> tuple[float, Ended]:
+    """(seconds, how it ends)"""
+    seconds = 0.0
+    if isinstance(answer, tuple):
+        seconds, answer = answer
+    elif isinstance(answer, int | float) and not isinstance(answer, bool):
+        seconds, answer = answer, None
+    ended = Ended(id=order.id, outcome=Outcome.SUCCEEDED, seconds=seconds)
+    if isinstance(answer, Ended):
+        ended = dataclasses.replace(answer, id=order.id)
+    elif isinstance(answer, BaseException):
+        ended.outcome, ended.exception = Outcome.FAILED, type(answer).__name__
+        ended.message = f"{type(answer).__name__}: {answer}"
+    elif isinstance(answer, Outcome):
+        ended.outcome, ended.message = answer, "" if answer is Outcome.SUCCEEDED else f"scripted: {answer}"
+    elif answer is not None and not isinstance(answer, Mapping):
+        raise TypeError(f"a script answers with outputs, an outcome, an exception, seconds or an Ended, not {answer!r}")
+    if ended.outcome is Outcome.SUCCEEDED:
+        given = answer if isinstance(answer, Mapping) else ended.outputs
+        ended.outputs = {output.name: empty(output.type) for output in order.step.outputs} | dict(given)
+    return float(seconds), ended
+
+
+def empty(type_: Type) -> Any:
+    """The least value of a type."""
+    if type_.name == "tuple":
+        return [empty(arg) for arg in type_.args]
+    plain = {"int": 0, "float": 0.0, "str": "", "bool": False, "file": "", "dir": ""}
+    return [] if type_.name == "list" else {} if type_.name == "dict" else plain.get(type_.name)

@@ -1,0 +1,299 @@
+"""Commands as processes of this machine: scripts without an image, containers' commands when the user wants them here, and
+functions with replicas (by backends.call). Found by its entry point; called by engine.loop.
+
+A command starts in the folder that the run was started in, or in its step's workdir. Its files lie in a folder of the
+attempt's own, work/<run>/<task>.<attempt>/, which is made only if there is something to put there:
+
+    script             the text of a script step, unless a shell can take it as a word
+    out/NAME           outputs without a path; $PENSTOCK_OUTPUTS is the folder out
+    root/data/x.csv    an input or output whose declared path is /data/x.csv; wherever the command names that path it gets
+                       this one (see command)
+
+The folder goes when the attempt has succeeded or was stopped; after a failure it stays, to be looked at.
+
+Every replica has a process, a log and a folder of its own (work/…/0, work/…/1). All must succeed; when one fails the rest are
+stopped; the outputs are those of replica 0. Each process leads a session: when it ends, or is stopped, everything that it
+started and that did not leave its group ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from penstock.backends import call, command, places
+from penstock.backends.base import Began, Context, Ended, LogPart, Order
+from penstock.backends.command import STDOUT, Files
+from penstock.backends.spawn import NotStarted, spawn
+from penstock.backends.watch import Watch, kill_group, signal_name
+from penstock.graph.model import Function, Outcome
+
+_LARGE = 1_000_000
+_REST = 2.0
+"""Seconds that the replicas of a failed one have to end by themselves."""
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """One process of an attempt."""
+
+    number: int
+    files: Files
+    words: list[str]
+    env: dict[str, str]
+    out: str
+    err: str
+    """Logs, below the home; the same unless an output is what is printed."""
+    pid: int = 0
+    watch: Watch | None = None
+    code: int | None = None
+    """Exit code, or minus the signal's number; None while it runs."""
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    order: Order
+    replicas: list[Replica] = field(default_factory=list)
+    started: float = 0.0
+    stopped: bool = False
+    failed: Replica | None = None
+    """The first that did."""
+    error: str = ""
+    """Why it could not be run."""
+
+
+class Process:
+    """A Backend."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._attempts: dict[str, Attempt] = {}
+        self._environ = {
+            **(context.environ or os.environ), "PENSTOCK_ENGINE": context.engine, "PENSTOCK_HOME": str(context.home),
+        }  # fmt: skip
+        self._home = str(context.home)
+        self._threads: ThreadPoolExecutor | None = None
+        self._folders: set[str] = set()
+        self._closing = False
+        self._empty = asyncio.Event()
+
+    # -- what the engine calls ----------------------------------------------------------------------------------------
+
+    def room(self) -> int:
+        return max(0, self._context.jobs - len(self._attempts))
+
+    def start(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            self._attempts[order.id] = Attempt(order)
+            self._begin(self._attempts[order.id])
+
+    def _begin(self, attempt: Attempt) -> None:
+        self._aside(command.is_heavy(attempt.order), lambda: self._prepare(attempt), lambda: self._launch(attempt))
+
+    def stop(self, id: str, grace: float) -> None:
+        attempt = self._attempts.get(id)
+        if attempt is None:
+            return
+        attempt.stopped = True
+        self._end(attempt, grace)
+
+    async def close(self) -> None:
+        self._closing = True
+        for attempt in self._attempts.values():
+            attempt.stopped = True
+            self._end(attempt, 1.0)
+        while self._attempts:
+            self._empty.clear()
+            await self._empty.wait()
+        if self._threads is not None:
+            self._threads.shutdown()
+        for folder in self._folders:
+            with suppress(OSError):
+                os.rmdir(folder)  # those in which nothing was left
+
+    # -- one attempt, from beginning to end ---------------------------------------------------------------------------
+
+    def _aside(self, heavy: bool, work: Callable[[], None], then: Callable[[], None]) -> None:
+        """Copying and hashing files takes its time, and the engine has other tasks; small work is sooner done than handed over."""
+        if not heavy:
+            work()
+            then()
+            return
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(max(2, self._context.jobs), "files")
+        self._loop.run_in_executor(self._threads, work).add_done_callback(lambda _: then())
+
+    def _prepare(self, attempt: Attempt) -> None:
+        """Perhaps in another thread."""
+        try:
+            for number in range(max(1, attempt.order.step.replicas)):
+                attempt.replicas.append(self._replica(attempt.order, number))
+        except Exception as error:  # a blob that is gone, a full disk, a value that has no form as text
+            attempt.error = str(error) or type(error).__name__
+
+    def _replica(self, order: Order, number: int) -> Replica:
+        context = self._context
+        suffix = f"{number}.log" if number else "log"
+        err = out = places.log_name(order, suffix)
+        if any(output.path == STDOUT for output in order.step.outputs):
+            out = places.log_name(order, suffix.replace("log", "out"))
+        folder = command.replica_folder(context, order, number)
+        files = command.lay_files(order, folder, context.blobs, command.start_folder(order), context.home / out)
+        if isinstance(order.action, Function):
+            call.write_order(order, folder, context.blobs.root, str(context.home / "cache"))
+        words = command.words_of(order, files, context.blobs)
+        env = self._environ | command.penstock_env(order, context, number, str(files.out))
+        for name, value in command.step_env(order.action, context.blobs).items():
+            env[name] = files.relocate(value)
+        return Replica(number, files, words, env, out, err)
+
+    def _launch(self, attempt: Attempt) -> None:
+        attempt.started = perf_counter()
+        if not attempt.error and not attempt.stopped:
+            try:
+                for replica in attempt.replicas:
+                    self._spawn(attempt, replica)
+            except (NotStarted, OSError) as error:
+                attempt.error = str(error)
+                self._end(attempt, 0.0)
+        if all(replica.watch is None for replica in attempt.replicas):
+            self._ended(attempt)
+            return
+        if not attempt.error:
+            log: tuple[LogPart, ...] = tuple((name, 0, None) for name in _logs(attempt))
+            self._context.inbox.put(Began(id=attempt.order.id, pid=attempt.replicas[0].pid, log=log))
+
+    def _spawn(self, attempt: Attempt, replica: Replica) -> None:
+        folder = f"{self._home}/{os.path.dirname(replica.err)}"
+        if folder not in self._folders or not os.path.isdir(folder):
+            os.makedirs(folder, exist_ok=True)
+            self._folders.add(folder)
+        out, err = f"{self._home}/{replica.out}", f"{self._home}/{replica.err}"
+        replica.pid = spawn(replica.words, replica.env, replica.files.start, out, err)
+        replica.watch = Watch(self._loop, replica.pid, lambda status: self._gone(attempt, replica, status))
+
+    def _end(self, attempt: Attempt, grace: float) -> None:
+        """Asked first, made to after `grace` seconds."""
+        running = [replica for replica in attempt.replicas if replica.watch is not None and replica.code is None]
+        for replica in running:
+            if replica.watch is not None:
+                replica.watch.until = self._loop.time() + grace
+            kill_group(replica.pid, signal.SIGTERM if grace > 0 else signal.SIGKILL)
+        if running and grace > 0:
+            self._loop.call_later(grace, self._kill, running)
+
+    def _kill(self, replicas: list[Replica]) -> None:
+        for replica in replicas:
+            if replica.code is None:
+                kill_group(replica.pid, signal.SIGKILL)
+
+    def _gone(self, attempt: Attempt, replica: Replica, status: int) -> None:
+        replica.code = os.waitstatus_to_exitcode(status)
+        if replica.code != 0 and attempt.failed is None:
+            attempt.failed = replica
+            self._end(attempt, _REST)
+        if all(one.watch is None or one.code is not None for one in attempt.replicas):
+            self._ended(attempt)
+
+    def _ended(self, attempt: Attempt) -> None:
+        seconds = perf_counter() - attempt.started
+        ended = Ended(id=attempt.order.id, outcome=Outcome.SUCCEEDED, seconds=seconds)
+        done = not attempt.error and not attempt.stopped and attempt.failed is None
+
+        def collect() -> None:
+            if done:
+                self._collect(attempt, ended)
+            elif attempt.failed is not None and not attempt.error:
+                self._explain(attempt, attempt.failed, ended)
+
+        def tell() -> None:
+            if attempt.stopped:
+                ended.outcome, ended.outputs, ended.message = Outcome.CANCELLED, {}, "stopped"
+            elif attempt.error:
+                ended.outcome, ended.message = Outcome.ERRORED, attempt.error
+            self._tidy(attempt, ended)
+            del self._attempts[ended.id]
+            self._empty.set()
+            if not self._closing:
+                self._context.inbox.put(ended)
+
+        self._aside(done and self._reads_files(attempt), collect, tell)
+
+    # -- what came of it ----------------------------------------------------------------------------------------------
+
+    def _reads_files(self, attempt: Attempt) -> bool:
+        if command.is_heavy(attempt.order):
+            return True
+        for path in attempt.replicas[0].files.outputs.values():
+            with suppress(OSError):
+                if os.path.getsize(path) > _LARGE:
+                    return True
+        return False
+
+    def _collect(self, attempt: Attempt, ended: Ended) -> None:
+        """Perhaps in another thread."""
+        order, replica = attempt.order, attempt.replicas[0]
+        try:
+            if isinstance(order.action, Function):
+                self._result(replica, ended)
+            else:
+                ended.exit_code = 0
+                ended.outputs = command.read_outputs(order, replica.files, self._context.blobs)
+        except ValueError as error:
+            ended.outcome, ended.message = Outcome.FAILED, str(error)
+        except Exception as error:  # a full disk, a store of blobs that does not answer
+            ended.outcome, ended.message = Outcome.ERRORED, str(error) or type(error).__name__
+
+    def _result(self, replica: Replica, ended: Ended) -> None:
+        """Of a function."""
+        told = call.read_result(replica.files.folder)
+        if told is not None:
+            outcome, ended.outputs, ended.exception, ended.message, ended.traceback = told
+            ended.outcome = Outcome(outcome)
+        elif replica.code is not None and replica.code >= 0:
+            ended.outcome, ended.exit_code = Outcome.FAILED, replica.code
+            ended.message = f"the function ended its process with exit code {replica.code}"
+        else:
+            ended.outcome, ended.exit_code, ended.message = Outcome.FAILED, replica.code, how_it_ended(replica.code)
+
+    def _explain(self, attempt: Attempt, replica: Replica, ended: Ended) -> None:
+        ended.outcome, ended.exit_code, ended.message = Outcome.FAILED, replica.code, how_it_ended(replica.code)
+        if isinstance(attempt.order.action, Function):
+            self._result(replica, ended)
+        if len(attempt.replicas) > 1:
+            ended.message = f"replica {replica.number}: {ended.message}"
+
+    def _tidy(self, attempt: Attempt, ended: Ended) -> None:
+        log: list[LogPart] = []
+        for name in _logs(attempt):
+            with suppress(OSError):
+                size = os.path.getsize(f"{self._home}/{name}")
+                if size:
+                    log.append((name, 0, size))
+                else:
+                    os.unlink(f"{self._home}/{name}")
+        ended.log = tuple(log)
+        folder = places.work_folder(self._context.home, attempt.order)
+        if ended.outcome is not Outcome.FAILED and os.path.lexists(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            self._folders.add(str(folder.parent))
+
+
+def how_it_ended(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    more = "; perhaps out of memory" if -code == signal.SIGKILL else ""
+    return f"ended by signal {-code} ({signal_name(-code)}{more})"
+
+
+def _logs(attempt: Attempt) -> list[str]:
+    """Names below the home, each once."""
+    return list(dict.fromkeys(name for one in attempt.replicas for name in (one.out, one.err)))

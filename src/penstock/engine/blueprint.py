@@ -1,0 +1,316 @@
+"""What a run needs to know of a workflow, worked out once: what each step waits for, where its inputs come from, what its
+key is made of. Called by machine. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from penstock.artifacts.values import Stored
+from penstock.graph.codec import canonical, encode
+from penstock.graph.evaluate import EvaluationError, evaluate, resolve
+from penstock.graph.expr import Expr, simple_path
+from penstock.graph.links import Links
+from penstock.graph.model import (
+    MISSING,
+    Action,
+    Container,
+    Function,
+    Http,
+    Nested,
+    Outcome,
+    Output,
+    Resource,
+    Script,
+    Step,
+    Suspend,
+    Workflow,
+    action_values,
+    expressions,
+)
+
+FILES: Final = "/tmp/penstock/inputs"
+"""Where a file is laid for a command that names no path for it."""
+_CONST, _ITEM, _PARAM, _OUTPUT, _EXPR = range(5)
+_SCALARS: Final = frozenset({int, float, bool, str, type(None)})
+Fetch = Callable[[Stored], Any]
+
+
+class Loaded(dict[str, Any]):
+    """Outputs or inputs as an expression sees them: what is kept elsewhere is fetched when it is looked into."""
+
+    __slots__ = ("fetch",)
+
+    def __init__(self, values: Mapping[str, Any], fetch: Fetch) -> None:
+        super().__init__(values)
+        self.fetch = fetch
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        kind = type(value)
+        if kind is Stored:
+            value = self[name] = self._open(value)
+        elif kind is list and any(type(item) is Stored for item in value):
+            value = self[name] = [self._open(item) if type(item) is Stored else item for item in value]
+        return value
+
+    def _open(self, stored: Stored) -> Any:
+        if stored.kind != "json":
+            what = "a Python object" if stored.kind == "pickle" else f"a {stored.kind}"
+            raise EvaluationError(f"the value is {what}: an expression cannot look into it")
+        return self.fetch(stored)
+
+    def raw(self, name: str) -> Any:
+        return super().__getitem__(name)
+
+
+class StepPlan:
+    """One step of a workflow, compiled."""
+
+    __slots__ = (
+        "edges", "followers", "getters", "inner", "kind", "named_outputs", "needs_inputs", "number", "prefix", "private", "static", "step", "widened",
+    )  # fmt: skip
+
+    def __init__(self, step: Step, number: int) -> None:
+        self.step = step
+        self.number = number
+        self.kind = step.action.kind
+        self.edges: tuple[tuple[int, frozenset[Outcome]], ...] = ()
+        self.followers: list[int] = []
+        self.inner: Blueprint | None = None
+        self.named_outputs: tuple[Output, ...] = step.outputs
+        self.getters = [(given.name, *_getter(given.value)) for given in step.inputs]
+        self.static = not any(True for _, value in action_values(step.action) for _ in expressions(value))
+        self.needs_inputs = not self.static or isinstance(step.action, Container | Script)
+        self.private = not step.cache.enabled or isinstance(step.action, Suspend | Http | Resource | Nested)
+        self.prefix = b"" if self.private else canonical(_identity(step, self.static)).encode("utf-8", "surrogatepass")
+        self.widened: Step | None = None
+
+    def inputs(self, params: Mapping[str, Any], steps: Mapping[str, Any], view: Mapping[str, Any], item: Any) -> dict[str, Any]:
+        """Raises EvaluationError, KeyError."""
+        found = {}
+        for name, mode, payload in self.getters:
+            if mode == _CONST:
+                found[name] = payload
+            elif mode == _ITEM:
+                found[name] = item[payload]
+            elif mode == _PARAM:
+                found[name] = params[payload]
+            elif mode == _OUTPUT:
+                up, output = payload
+                outputs = steps[up]["outputs"]
+                if output not in outputs:
+                    raise EvaluationError(f"{up} gave no {output}")
+                found[name] = outputs.raw(output)
+            else:
+                found[name] = resolve(payload, view if item is None else {**view, "item": item})
+        return found
+
+    def action(self, view: Mapping[str, Any], inputs: Mapping[str, Any], item: Any, fetch: Fetch) -> Action:
+        """The action with its expressions replaced. Raises EvaluationError."""
+        action = self.step.action
+        if self.static:
+            return action
+        places = self.paths(inputs)
+        seen = Loaded({**inputs, **places}, fetch) if places or any(type(v) is Stored or type(v) is list for v in inputs.values()) else inputs
+        scope = {**view, "inputs": seen} if item is None else {**view, "inputs": seen, "item": item}
+        return dataclasses.replace(action, **{name: resolve(value, scope) for name, value in action_values(action)})
+
+    def paths(self, inputs: Mapping[str, Any]) -> dict[str, str]:
+        """A command sees a file by the path it is laid at."""
+        found = {}
+        for given in self.step.inputs:
+            value = inputs.get(given.name)
+            if type(value) is Stored and value.kind in ("file", "dir"):
+                found[given.name] = given.path or f"{FILES}/{given.name}"
+        return found
+
+    def ordered(self, inputs: Mapping[str, Any]) -> Step:
+        """The step with a path for each file that is given to a command without one."""
+        if not isinstance(self.step.action, Container | Script):
+            return self.step
+        places = self.paths(inputs)
+        if not any(given.path is None and given.name in places for given in self.step.inputs):
+            return self.step
+        if self.widened is None:
+            given = tuple(
+                dataclasses.replace(one, path=one.path or places.get(one.name)) for one in self.step.inputs
+            )
+            self.widened = dataclasses.replace(self.step, inputs=given)
+        return self.widened
+
+    def key(self, inputs: Mapping[str, Any], action: Action, memo: dict[int, tuple[Any, str]]) -> str:
+        """The digest of what determines the output: what is done and what it is done to, by value."""
+        parts = {}
+        for name, value in inputs.items():
+            parts[name] = value if type(value) in _SCALARS else _by_content(value, memo)
+        dynamic = _text(parts) if self.static else _text([parts, _plain_action(action)])
+        return hashlib.sha256(self.prefix + dynamic.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def defaults(self) -> dict[str, Any]:
+        """Outputs of a step that was skipped."""
+        looped = self.step.each is not None
+        found: dict[str, Any] = {}
+        for output in self.named_outputs:
+            if output.default is not MISSING:
+                found[output.name] = resolve(output.default, {})
+            elif looped:
+                found[output.name] = []
+        return found
+
+
+_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=repr).encode
+
+
+def _by_content(value: Any, memo: dict[int, tuple[Any, str]]) -> Any:
+    """Lists and maps by their digest, remembered while the object lives: a thousand tasks may be given the same list."""
+    if type(value) is Stored:
+        return ["$stored", value.kind, value.digest, value.name]
+    known = memo.get(id(value))
+    if known is not None and known[0] is value:
+        return known[1]
+    found = hashlib.sha256(_text(_stored_inside(value)).encode("utf-8", "surrogatepass")).hexdigest()
+    if len(memo) > 256:
+        memo.clear()
+    memo[id(value)] = (value, f"$sha256:{found}")
+    return memo[id(value)][1]
+
+
+def _stored_inside(value: Any) -> Any:
+    kind = type(value)
+    if kind is Stored:
+        return ["$stored", value.kind, value.digest, value.name]
+    if kind is list or kind is tuple:
+        return [item if type(item) in _SCALARS else _stored_inside(item) for item in value]
+    if kind is dict:
+        return {key: item if type(item) in _SCALARS else _stored_inside(item) for key, item in value.items()}
+    if kind is range:
+        return list(value)
+    return value
+
+
+def _getter(value: Any) -> tuple[int, Any]:
+    if isinstance(value, Expr):
+        path = simple_path(value.text)
+        if path is not None:
+            if len(path) == 2 and path[0] == "item":
+                return _ITEM, path[1]
+            if len(path) == 2 and path[0] == "params":
+                return _PARAM, path[1]
+            if len(path) == 4 and path[0] == "steps" and path[2] == "outputs":
+                return _OUTPUT, (path[1], path[3])
+        return _EXPR, value
+    if any(True for _ in expressions(value)):
+        return _EXPR, value
+    return _CONST, resolve(value, {}) if isinstance(value, tuple | dict) else value
+
+
+def _identity(step: Step, static: bool) -> dict[str, Any]:
+    """The part of a key that is the same for all tasks of a step."""
+    data: dict[str, Any] = {"outputs": [[o.name, str(o.type), o.path] for o in step.outputs]}
+    paths = {given.name: given.path for given in step.inputs if given.path is not None}
+    if paths:
+        data["paths"] = paths
+    if static:
+        data["action"] = _plain_action(step.action)
+    if step.replicas != 1:
+        data["replicas"] = step.replicas
+    if step.cache.version:
+        data["version"] = step.cache.version
+    return data
+
+
+def _plain_action(action: Action) -> dict[str, Any]:
+    if isinstance(action, Function):
+        name = {} if action.code else {"module": action.module, "name": action.name}
+        return {"function": action.code, "image": action.image, "env": dict(action.env), **name}
+    data: dict[str, Any] = encode(action)
+    return data
+
+
+class Blueprint:
+    """One workflow: its steps by number in topological order, the exit handlers last."""
+
+    def __init__(self, workflow: Workflow, links: Links) -> None:
+        self.workflow = workflow
+        exits = {step.name for step in workflow.on_exit}
+        by_name = {step.name: step for step in (*workflow.steps, *workflow.on_exit)}
+        names = [name for name in links.order if name not in exits]
+        names += [name for name in links.order if name in exits]
+        self.main = len(names) - len(exits)
+        """Steps with a lower number are the workflow proper."""
+        self.plans = [StepPlan(by_name[name], number) for number, name in enumerate(names)]
+        self.number = {name: number for number, name in enumerate(names)}
+        for plan in self.plans:
+            asked = links.edges[plan.step.name]
+            # An exit handler runs when the rest is over, so of what it reads only other handlers are waited for.
+            ups = [
+                (self.number[up], outcomes)
+                for up, outcomes in asked.items()
+                if up in self.number and (plan.number < self.main or self.number[up] >= self.main)
+            ]
+            plan.edges = tuple(ups)
+            for up, _ in ups:
+                self.plans[up].followers.append(plan.number)
+
+
+def blueprints(workflow: Workflow, links: Mapping[str, Links]) -> Blueprint:
+    """The root's, with those of its definitions tied in."""
+    made = {definition.name: Blueprint(definition, links[definition.name]) for definition in workflow.definitions}
+    root = Blueprint(workflow, links[""])
+    for blueprint in (root, *made.values()):
+        for plan in blueprint.plans:
+            if isinstance(plan.step.action, Nested):
+                plan.inner = made[plan.step.action.name]
+                plan.named_outputs = plan.inner.workflow.outputs
+    return root
+
+
+class Items:
+    """The combinations of a for-each by number, without writing out what can be computed."""
+
+    __slots__ = ("_axes", "_listed", "count")
+
+    def __init__(self, axes: Sequence[Mapping[str, Any]], view: Mapping[str, Any], each: Callable[..., Iterable[dict[str, Any]]]) -> None:
+        """Raises EvaluationError, or ValueError if lists that advance together differ in length."""
+        self._listed: list[dict[str, Any]] | None = None
+        self._axes: list[tuple[dict[str, Any], int]] = []
+        if any("item" in expr.text for axis in axes for value in axis.values() for expr in expressions(value)):
+            self._listed = list(each(axes, view))
+            self.count = len(self._listed)
+            return
+        self.count = 1
+        for axis in axes:
+            lists = {name: _sequence(name, value, view) for name, value in axis.items()}
+            sizes = {len(one) for one in lists.values()}
+            if len(sizes) > 1:
+                raise ValueError("the lists " + ", ".join(f"{n} ({len(v)})" for n, v in lists.items()) + " differ in length")
+            size = sizes.pop()
+            self._axes.append((lists, size))
+            self.count *= size
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if self._listed is not None:
+            return self._listed[index]
+        if len(self._axes) == 1:
+            return {name: values[index] for name, values in self._axes[0][0].items()}
+        found: dict[str, Any] = {}
+        for lists, size in reversed(self._axes):
+            index, at = divmod(index, size)
+            found.update({name: values[at] for name, values in lists.items()})
+        return found
+
+
+def _sequence(name: str, value: Any, view: Mapping[str, Any]) -> Any:
+    if isinstance(value, tuple) and not any(True for _ in expressions(value)):
+        return value if set(map(type, value)) <= _SCALARS else resolve(value, {})
+    found = evaluate(value, view) if isinstance(value, Expr) else resolve(value, view)
+    if isinstance(found, dict):
+        return list(found)
+    if not isinstance(found, list | tuple | range):
+        raise EvaluationError(f"{name} is {type(found).__name__}, not a list")
+    return found

@@ -1,0 +1,217 @@
+"""One run in the hands of an engine: its machine, and the rows that its facts become. Called by loop and replay.
+
+Everything that is said about a run goes through `log` and `row`, into the engine's one batch, so that a fact, what follows
+from it and the summary of it are written together or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.artifacts.values import dumps
+from penstock.backends.base import Ended
+from penstock.engine.machine import Machine, Task
+from penstock.graph.model import Outcome
+from penstock.store.base import Batch, Run
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+SUCCEEDED = Outcome.SUCCEEDED
+OUTCOMES = {"failed": Outcome.FAILED, "errored": Outcome.ERRORED, "cancelled": Outcome.CANCELLED}
+DONE = frozenset({"succeeded", "reused", "failed", "errored", "skipped", "omitted", "cancelled"})
+
+
+class Extra:
+    """What the engine keeps of a task beside what the machine does."""
+
+    __slots__ = ("cancelled", "held", "lane", "log", "lost", "order", "resume_at", "shown", "started", "state", "timed_out", "timer")
+
+    def __init__(self) -> None:
+        self.state = ""
+        self.shown = ""
+        """The state it is counted under."""
+        self.order = ""
+        self.lane = ""
+        self.started: float | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.timed_out = False
+        self.cancelled = False
+        self.held = True
+        """Its key is leased, not just computed within one transaction."""
+        self.lost = 0
+        self.log: Any = ()
+        self.resume_at: float | None = None
+        """Wall-clock time, from the log, at which a suspended or failed task goes on."""
+
+
+def extra(task: Task) -> Extra:
+    if task.extra is None:
+        task.extra = Extra()
+    found: Extra = task.extra
+    return found
+
+
+class Live:
+    def __init__(self, run: Run, machine: Machine, batch: Batch, now: Callable[[], float]) -> None:
+        self.run = run
+        self.number = run.number
+        self.machine = machine
+        self.batch = batch
+        self.now = now
+        self.seq = run.seq
+        self.state = "running"
+        self.ended: float | None = None
+        self.outputs_text: str | None = None
+        self.progress: dict[str, dict[str, int]] = {}
+        """Step path -> tasks by state, `tasks` among them: how many there are in all, as far as is known."""
+        self.counts: dict[str, int] = {}
+        """Tasks by state, of the whole run."""
+        self.failures: list[tuple[str, dict[str, Any]]] = []
+        """The first few tasks that failed for good, with what is known."""
+        self.times: dict[str, list[float]] = {}
+        """Step path -> when its first task began and its last ended."""
+        self.finished = threading.Event()
+        self.error: Exception | None = None
+        self.fresh = bool(run.options.get("fresh"))
+        self.bundle: str = run.options.get("bundle") or ""
+        self.place: str = run.options.get("place") or ""
+        self.timer: asyncio.TimerHandle | None = None
+        self.dirty = False
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def log(self, kind: str, path: str, data: str = "{}") -> None:
+        self.seq += 1
+        self.batch.events.append((self.number, self.seq, self.now(), kind, path, data))
+        self.dirty = True
+
+    def note(self, kind: str, path: str, data: Mapping[str, Any]) -> None:
+        self.log(kind, path, _encode(data) if data else "{}")
+
+    def row(self, task: Task, state: str, info: str = "{}", over: bool = False) -> None:
+        kept = extra(task)
+        before = kept.shown
+        kept.state = kept.shown = state
+        self.count(task.step_path, before, state)
+        ended = None
+        if over:
+            ended = self.now()
+            times = self.times.get(task.step_path)
+            if times is None:
+                self.times[task.step_path] = [kept.started or ended, ended]
+            else:
+                times[1] = ended
+        self.batch.tasks[self.number, task.path] = (
+            self.number, task.path, task.step_path, state, task.attempt, task.key, kept.started, ended, info,
+        )  # fmt: skip
+
+    def count(self, step: str, before: str, state: str, many: int = 1) -> None:
+        tally = self.progress.get(step)
+        if tally is None:
+            tally = self.progress[step] = {}
+        counts = self.counts
+        if before:
+            tally[before] -= many
+            counts[before] -= many
+        tally[state] = tally.get(state, 0) + many
+        counts[state] = counts.get(state, 0) + many
+
+    def flush(self) -> None:
+        """The run's own row, if anything was said since the last time."""
+        if self.dirty:
+            self.dirty = False
+            counts = {state: many for state, many in self.counts.items() if many}
+            self.batch.runs[self.number] = (self.seq, self.state, self.ended, _encode(counts), self.outputs_text)
+
+    # -- what followed from the last facts ----------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Write down what the machine has worked out."""
+        machine = self.machine
+        if machine.opened:
+            for task in machine.opened:
+                task.attempt += 1
+                extra(task).started = self.now()
+                self.log("task.started", task.path, f'{{"attempt":{task.attempt},"on":"workflow"}}')
+                self.row(task, "running")
+            machine.opened.clear()
+        if machine.facts:
+            for kind, task, outcome, outputs, why in machine.facts:
+                data: dict[str, Any] = {"message": why} if why else {}
+                if kind == "task.succeeded":
+                    self.log(kind, task.path, _encode({**data, "outputs": json.loads(dumps(outputs))}))
+                else:
+                    self.note(kind, task.path, data)
+                self.row(task, outcome.value, _encode(data), over=True)
+                if outcome.value in ("failed", "errored"):
+                    self.failed(task.path, data)
+            machine.facts.clear()
+        if machine.notes:
+            for kind, path, said, task in machine.notes:
+                self.note(kind, path, said)
+                self._noted(kind, path, said, task)
+            machine.notes.clear()
+
+    def _noted(self, kind: str, path: str, said: Mapping[str, Any], task: Task | None) -> None:
+        state = kind.partition(".")[2]
+        step = step_of(path)
+        if kind == "step.ready":
+            tally = self.progress.setdefault(step, {})
+            tally["tasks"] = tally.get("tasks", 0) + said["tasks"]
+            return
+        many = int(said.get("tasks", 1))
+        info = _encode({key: value for key, value in said.items() if key not in ("tasks", "follows")})
+        if task is not None:
+            self.row(task, state, info, over=True)
+        else:
+            self.count(step, "", state, many)
+            if many == 1:
+                self.batch.tasks[self.number, path] = (self.number, path, step, state, 0, "", None, self.now(), info)
+        if state in ("failed", "errored"):
+            self.failed(path, dict(said))
+
+    def failed(self, path: str, data: dict[str, Any]) -> None:
+        if len(self.failures) < 20:
+            self.failures.append((path, data))
+
+    # -- how a task ended ---------------------------------------------------------------------------------------------
+
+    def succeeded(self, task: Task, outputs: Mapping[str, Any], text: str, report: Ended | None, reused: Mapping[str, Any] | None) -> None:
+        kept = extra(task)
+        parts = [f'"attempt":{task.attempt}'] if task.attempt else []
+        parts.append(f'"key":"{task.key}"' if task.key and text == "" else f'"outputs":{text}')
+        if reused is not None:
+            parts.append(f'"reused":{_encode(reused)}')
+        info = "{}"
+        if report is not None:
+            parts.append(f'"seconds":{round(report.seconds, 6)}')
+            if report.log:
+                logs = _encode(report.log)
+                parts.append(f'"log":{logs}')
+                info = f'{{"log":{logs}}}'
+        elif reused is not None:
+            info = f'{{"from":{_encode(reused)}}}'
+        self.log("task.succeeded", task.path, "{" + ",".join(parts) + "}")
+        self.row(task, "succeeded" if reused is None else "reused", info, over=True)
+        kept.order = ""
+        self.machine.ended(task, SUCCEEDED, outputs)
+
+    def not_succeeded(self, task: Task, kind: str, data: dict[str, Any]) -> None:
+        """For good. `kind`: failed, errored or cancelled."""
+        self.note(f"task.{kind}", task.path, {"attempt": task.attempt, **data})
+        self.row(task, kind, _encode(data), over=True)
+        if kind != "cancelled":
+            self.failed(task.path, data)
+        message = data.get("message", "")
+        self.machine.ended(task, OUTCOMES[kind], {}, f"{task.path} {kind}: {message}" if message else f"{task.path} {kind}")
+
+
+def step_of(path: str) -> str:
+    """`outer[2]/train[3]#1` -> `outer/train`."""
+    if "[" not in path and "#" not in path:
+        return path
+    return "/".join(part.partition("[")[0].partition("#")[0] for part in path.split("/"))
+

@@ -1,0 +1,51 @@
+"""Is a failed attempt tried again, and when? Called by loop. Pure: chance is handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.backends.base import Ended
+from penstock.graph.evaluate import EvaluationError, evaluate
+from penstock.graph.model import Outcome, Retry
+
+LOST_LIMIT = 3
+"""So many times a task may take its worker down with it before it is held to be at fault."""
+
+
+def delay(policy: Retry | None, tries: int, report: Ended, timed_out: bool, chance: Callable[[], float]) -> float | None:
+    """Seconds until the next attempt, or None if this was the last. `tries`: failures so far, this one included."""
+    if policy is None or tries > policy.limit:
+        return None
+    kind = "timeout" if timed_out else "errored" if report.outcome is Outcome.ERRORED else "failed"
+    if kind not in policy.on:
+        return None
+    if policy.exit_codes and report.exit_code is not None and report.exit_code not in policy.exit_codes:
+        return None
+    if policy.exceptions and report.exception and not any(_names(name, report.exception) for name in policy.exceptions):
+        return None
+    if policy.when is not None and not _holds(policy, tries, report, kind):
+        return None
+    backoff = policy.backoff
+    try:
+        wait = min(backoff.longest, backoff.initial * backoff.factor ** (tries - 1))
+    except OverflowError:
+        wait = backoff.longest
+    return max(0.0, wait * (1 + backoff.jitter * (2 * chance() - 1)))
+
+
+def _names(wanted: str, raised: str) -> bool:
+    return wanted == raised or wanted == raised.rpartition(".")[2]
+
+
+def _holds(policy: Retry, tries: int, report: Ended, kind: str) -> bool:
+    assert policy.when is not None
+    attempt = {
+        "exit_code": report.exit_code if report.exit_code is not None else -1,
+        "message": report.message,
+        "number": tries,
+        "outcome": kind if kind == "timeout" else report.outcome.value,
+    }
+    try:
+        return evaluate(policy.when, {"attempt": attempt}) is True
+    except EvaluationError:
+        return False

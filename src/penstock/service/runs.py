@@ -1,0 +1,357 @@
+"""The verbs on runs: submit, follow, resume, retry, cancel, find. Called by cli and local.
+
+A run is recorded before anything happens to it, so starting one and going on with one are the same thing: an engine takes it
+and folds its log. `Session` is that engine with the run in it, for whoever wants to watch.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.engine.blueprint import Blueprint, blueprints
+from penstock.engine.live import Live
+from penstock.engine.loop import Engine
+from penstock.errors import NotFound, PlanError, Problem, UserError, nearest
+from penstock.graph import codec
+from penstock.graph.links import links_of
+from penstock.graph.model import Workflow
+from penstock.service.hosting import Host
+from penstock.settings import Settings
+from penstock.store import liveness
+from penstock.store.base import FINAL, Run, TaskRow
+from penstock.store.sql import Store, open_store
+
+if TYPE_CHECKING:
+    from penstock.plan.make import Plan
+
+Functions = Mapping[tuple[str, str, str], Any]
+
+
+class Refused(UserError):
+    """What was asked does not go with the state the run is in."""
+
+
+# -- submitting -------------------------------------------------------------------------------------------------------
+
+
+class Submission:
+    """A workflow with its parameters, checked and packed, not yet recorded."""
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        params: Mapping[str, Any],
+        *,
+        file: str = "",
+        until: Sequence[str] = (),
+        fail_fast: bool = False,
+        fresh: bool = False,
+        on: Mapping[str, str] | None = None,
+    ) -> None:
+        from penstock.plan.make import make
+
+        self.links = links_of(workflow)
+        if until:
+            from penstock.plan.prune import prune
+
+            make(workflow, params)
+            workflow = prune(workflow, until, self.links)
+            self.links = links_of(workflow)
+        self.plan: Plan = make(workflow, params, links=self.links)
+        missing = [param.name for param in workflow.params if param.name not in self.plan.params]
+        if missing:
+            raise PlanError(
+                [
+                    Problem("P408", f"the parameter {name!r} has no value", f"give it one: -p {name}=…", where=f"params.{name}")
+                    for name in missing
+                ]
+            )
+        self.workflow = workflow
+        self.params = {name: _lists(value) for name, value in self.plan.params.items()}
+        self.options: dict[str, Any] = {"place": os.getcwd()}
+        for name, value in (("file", file), ("until", list(until)), ("fail_fast", fail_fast), ("fresh", fresh), ("on", dict(on or {}))):
+            if value:
+                self.options[name] = value
+
+    def pack(self, settings: Settings) -> Functions:
+        """Put the author's code aside, so that later edits do not reach this run. The functions that are at hand anyway."""
+        from penstock.author.capture import live_functions
+        from penstock.author.pack import pack
+
+        packed = pack(self.workflow)
+        if packed is not None:
+            from penstock.artifacts.blobs import Blobs
+
+            self.options["bundle"] = Blobs(settings.artifacts).put(packed[0])
+        return live_functions(self.workflow)
+
+    def record(self, store: Store) -> Run:
+        document = codec.to_json(self.workflow)
+        digest = codec.digest_of_text(document)
+        return store.create_run(self.workflow.name, digest, document, self.params, self.options, user(), time.time())
+
+    def unfinished(self, store: Store) -> Run | None:
+        """The last run of the same workflow with the same parameters, if it was interrupted and nobody is at it."""
+        runs = store.runs(limit=1, workflow=self.workflow.name)
+        if not runs or runs[0].state in FINAL:
+            return None
+        run = runs[0]
+        same = run.params == json.loads(json.dumps(self.params)) and {**run.options, "bundle": ""} == {**self.options, "bundle": ""}
+        if not same or run.options.get("bundle") != self.options.get("bundle") or owner_alive(store, run) is not False:
+            return None
+        return run if run.digest == codec.digest(self.workflow) else None
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_lists(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _lists(item) for key, item in value.items()}
+    return value
+
+
+def user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid()) if hasattr(os, "getuid") else ""
+
+
+def blueprint_of(store: Store, run: Run) -> Blueprint:
+    workflow = workflow_of(store, run)
+    return blueprints(workflow, links_of(workflow))
+
+
+def workflow_of(store: Store, run: Run) -> Workflow:
+    return codec.from_data(json.loads(store.document(run.digest)), run.id)
+
+
+# -- an engine with a run in it ----------------------------------------------------------------------------------------
+
+
+class Session:
+    """One run, being executed by this process."""
+
+    def __init__(self, host: Host, live: Live) -> None:
+        self.host = host
+        self.live = live
+
+    @property
+    def run(self) -> Run:
+        return self.live.run
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.host.wait(self.live, timeout)
+
+    @property
+    def state(self) -> str:
+        return self.live.state
+
+    def interrupt(self) -> None:
+        self.host.interrupt()
+
+    def abandon(self) -> None:
+        self.host.abandon()
+
+
+def begin(host: Host, submission: Submission, functions: Functions, again: bool = True) -> Session:
+    """Record the run, or find the one that was interrupted, and start it."""
+    ready = blueprints(submission.workflow, submission.links)
+
+    def start(engine: Engine) -> Live:
+        run = submission.unfinished(engine.store) if again else None
+        run = run or submission.record(engine.store)
+        return engine.adopt(own(engine, run), ready, submission.params)
+
+    return Session(host, host.take(start, functions))
+
+
+def go_on(host: Host, id: str, retried: str = "", cancelled: str = "", now: bool = False, resumed: Mapping[str, Any] | None = None) -> Session:
+    """Take up a run that nobody is at."""
+
+    def start(engine: Engine) -> Live:
+        run = own(engine, find(engine.store, id))
+        live = engine.adopt(run, blueprint_of(engine.store, run), run.params, retried)
+        if cancelled:
+            engine.cancel(live, cancelled, now)
+        for path, outputs in (resumed or {}).items():
+            engine.resume(live, path, outputs)
+        return live
+
+    return Session(host, host.take(start))
+
+
+def own(engine: Engine, run: Run) -> Run:
+    """Make a run this engine's. Raises Refused if somebody else is at it."""
+    store = engine.store
+    if run.state not in FINAL and run.engine and run.engine != engine.me.id and owner_alive(store, run) is not False:
+        raise Refused(_busy(store, run))
+    if not store.take(run.number, engine.me.id, run.engine):
+        current = store.run_by_number(run.number) or run
+        raise Refused(_busy(store, current))
+    found = store.run_by_number(run.number)
+    assert found is not None
+    return found
+
+
+def _busy(store: Store, run: Run) -> Problem:
+    holder = next((one for one in store.engines() if one.id == run.engine), None)
+    who = f"process {holder.pid} on {holder.host.partition('/')[0]}" if holder is not None else "another engine"
+    return Problem("P411", f"{run.id} is being run by {who}", f"watch it: penstock watch {run.id}; or end it: penstock cancel {run.id}")
+
+
+def owner_alive(store: Store, run: Run) -> bool | None:
+    """Is somebody at this run? None if that cannot be told from here."""
+    if run.engine is None:
+        return False
+    holder = next((one for one in store.engines() if one.id == run.engine), None)
+    return False if holder is None else liveness.alive(holder)
+
+
+# -- finding ------------------------------------------------------------------------------------------------------------
+
+
+def open_here(settings: Settings) -> Store:
+    return open_store(settings.store)
+
+
+def find(store: Store, name: str) -> Run:
+    """`finetune-3`, `@` for the last run, `@2` for the one before it. Raises NotFound."""
+    if name.startswith("@"):
+        back = name[1:] or "1"
+        if not back.isdecimal() or int(back) < 1:
+            raise NotFound(Problem("P505", f"{name!r} names no run", "@ is the last run, @2 the one before it"))
+        runs = store.runs(limit=int(back))
+        if len(runs) < int(back):
+            fix = "start one: penstock run FILE" if not runs else f"there are {len(runs)}; penstock ls shows them"
+            raise NotFound(Problem("P505", "there is no run yet" if not runs else f"there is no run {name}", fix))
+        return runs[-1]
+    run = store.run(name)
+    if run is None:
+        known = [one.id for one in store.runs(limit=200)]
+        raise NotFound(Problem("P505", f"there is no run {name!r}", f"penstock ls shows them.{nearest(name, known)}"))
+    return run
+
+
+def split(target: str) -> tuple[str, str]:
+    """`@/train[3]` -> run and the rest."""
+    run, _, path = target.partition("/")
+    return run, path
+
+
+def state_of(store: Store, run: Run) -> str:
+    """As people see it: `lost` is a run whose engine is gone."""
+    if run.state in FINAL or run.state == "stopped":
+        return run.state
+    return "lost" if owner_alive(store, run) is False else run.state
+
+
+# -- asking ---------------------------------------------------------------------------------------------------------------
+
+
+def ask(store: Store, run: Run, verb: str, data: Mapping[str, Any], patience: float = 30.0) -> Run:
+    """Ask the engine that has the run in hand, and wait until it has heard."""
+    number = store.ask(run.number, verb, data)
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        current = store.run_by_number(run.number)
+        if current is None or current.state in FINAL or not store.requests(number - 1, [run.number]):
+            return current or run
+        time.sleep(0.05)
+    raise Refused(
+        Problem("P412", f"the engine of {run.id} does not answer", "if its process hangs, end it (kill -9) and resume the run")
+    )
+
+
+def suspended(store: Store, run: Run, path: str = "") -> list[TaskRow]:
+    """The tasks that wait for somebody. Raises Refused if there are none, or several and none was named."""
+    waiting = store.tasks(run.number, states=["suspended"])
+    if path:
+        chosen = [row for row in waiting if row.task == path or row.step == path]
+        if not chosen:
+            known = [row.task for row in waiting]
+            fix = f"waiting: {', '.join(known) or 'none'}.{nearest(path, known)}"
+            raise NotFound(Problem("P506", f"{run.id} has no step {path!r} that waits to be resumed", fix))
+        return chosen
+    return waiting
+
+
+def resume_outputs(workflow: Workflow, row: TaskRow, given: Sequence[str]) -> dict[str, Any]:
+    """`name=value` for the outputs of a suspend step, checked against what it declares."""
+    from penstock.graph.model import MISSING, Parameter
+    from penstock.service import parameters
+
+    step = _step_at(workflow, row.step)
+    declared = step.outputs if step is not None else ()
+    asked = Workflow(name=workflow.name, params=tuple(Parameter(name=o.name, type=o.type) for o in declared))
+    found = parameters(asked, given)
+    for output in declared:
+        if output.name not in found:
+            if output.default is MISSING:
+                raise PlanError(
+                    Problem("P408", f"{row.task} waits for a value of {output.name!r}", f"give it: -p {output.name}=…", where=row.task)
+                )
+            found[output.name] = output.default
+    return found
+
+
+def _step_at(workflow: Workflow, path: str) -> Any:
+    from penstock.graph.model import Nested
+
+    level = workflow
+    definitions = {definition.name: definition for definition in workflow.definitions}
+    step = None
+    for name in path.split("/"):
+        step = next((one for one in (*level.steps, *level.on_exit) if one.name == name), None)
+        if step is None:
+            return None
+        if isinstance(step.action, Nested):
+            level = definitions[step.action.name]
+    return step
+
+
+def spawn(settings: Settings, id: str) -> int:
+    """An engine for this run in a process of its own, that outlives this one. Returns its pid."""
+    import subprocess
+    import sys
+
+    log = settings.home / "logs" / f"{id}.engine.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, "-m", "penstock", "resume", id, "--quiet", "-j", str(settings.jobs)]
+    env = {**os.environ, "PENSTOCK_HOME": str(settings.home), "PENSTOCK_STORE": settings.store, "PENSTOCK_ARTIFACTS": settings.artifacts}
+    with open(log, "ab") as out:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True)
+    process.returncode = 0  # it is not ours to wait for
+    return process.pid
+
+
+def place_of(settings: Settings) -> str:
+    """How to call the store in a sentence."""
+    if settings.store == str(settings.home):
+        near = os.path.relpath(settings.home)
+        return near if not near.startswith("..") else str(settings.home)
+    return settings.store.partition("?")[0].rpartition("@")[2]
+
+
+def log_text(settings: Settings, parts: Sequence[Sequence[Any]], last: int | None = None) -> str:
+    """What a task printed. `last`: only so many lines of it."""
+    found = []
+    for name, start, end in parts:
+        path = Path(settings.home, name)
+        try:
+            with open(path, "rb") as file:
+                size = path.stat().st_size if end is None else end
+                if last is not None and size - start > 65536:
+                    start = size - 65536
+                file.seek(start)
+                found.append(file.read() if end is None else file.read(max(0, end - start)))
+        except FileNotFoundError:
+            continue
+    text = b"".join(found).decode("utf-8", "replace")
+    return text if last is None else "\n".join(text.rstrip("\n").split("\n")[-last:])

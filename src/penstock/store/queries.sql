@@ -1,0 +1,217 @@
+-- Every query of the store, by name. Read once by driver.py; called from sql.py. Plain enough for both databases:
+-- `?` is a parameter, and `IN (*)` a list that the driver spells out; a list comes first among the parameters.
+-- No RETURNING: SQLite has it only since 3.35, and Python runs on older ones.
+
+-- name: meta
+SELECT value FROM meta WHERE name = ?
+
+-- name: put_meta
+INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
+-- name: count_up
+-- Locks the counter until the commit: whoever comes next gets the next number, and later.
+INSERT INTO counters (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1
+
+-- name: counter
+SELECT value FROM counters WHERE name = ?
+
+-- name: put_workflow
+INSERT INTO workflows (digest, document) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING
+
+-- name: document
+SELECT document FROM workflows WHERE digest = ?
+
+-- name: put_run
+INSERT INTO runs (number, id, workflow, digest, state, created, seq, username, counts, params, options)
+VALUES (?, ?, ?, ?, 'stopped', ?, 1, ?, '{}', ?, ?)
+
+-- name: update_run
+-- The fence: an engine that no longer owns the run changes no row here.
+UPDATE runs SET seq = ?, state = ?, ended = ?, counts = ?, outputs = ? WHERE number = ? AND engine = ?
+
+-- name: take_free
+-- Also true for who has it already, so that it may be asked again when the answer was lost.
+UPDATE runs SET engine = ? WHERE number = ? AND (engine IS NULL OR engine = ?)
+
+-- name: take_over
+UPDATE runs SET engine = ? WHERE number = ? AND (engine = ? OR engine = ?)
+
+-- name: release
+UPDATE runs SET engine = NULL, state = ? WHERE number = ? AND engine = ?
+
+-- name: run
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE id = ?
+
+-- name: run_by_number
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE number = ?
+
+-- name: runs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE created >= ? ORDER BY number DESC LIMIT ?
+
+-- name: runs_of
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE workflow = ? AND created >= ? ORDER BY number DESC LIMIT ?
+
+-- name: runs_in
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE state IN (*) AND (CAST(? AS TEXT) IS NULL OR workflow = ?) AND created >= ?
+ORDER BY number DESC LIMIT ?
+
+-- name: last_runs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE number IN (SELECT max(number) FROM runs GROUP BY workflow) ORDER BY number DESC
+
+-- name: run_seq
+SELECT seq FROM runs WHERE number = ?
+
+-- name: put_event
+-- No ON CONFLICT: a sequence number used twice is a mistake, and must not pass.
+INSERT INTO events (run, seq, at, kind, task, data) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: events
+SELECT seq, at, kind, task, data FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: events_of
+SELECT seq, at, kind, task, data FROM events WHERE kind IN (*) AND run = ? AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: event_count
+SELECT count(*) FROM events WHERE run = ?
+
+-- name: put_task
+INSERT INTO tasks (run, task, step, state, attempt, key, started, ended, info) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run, task) DO UPDATE SET step = excluded.step, state = excluded.state, attempt = excluded.attempt,
+    key = excluded.key, started = excluded.started, ended = excluded.ended, info = excluded.info
+
+-- name: tasks
+SELECT task, step, state, attempt, key, started, ended, info
+FROM tasks WHERE run = ? AND (CAST(? AS TEXT) IS NULL OR step = ?) ORDER BY task LIMIT ? OFFSET ?
+
+-- name: tasks_in
+SELECT task, step, state, attempt, key, started, ended, info
+FROM tasks WHERE state IN (*) AND run = ? AND (CAST(? AS TEXT) IS NULL OR step = ?) ORDER BY task LIMIT ? OFFSET ?
+
+-- name: task
+SELECT task, step, state, attempt, key, started, ended, info FROM tasks WHERE run = ? AND task = ?
+
+-- name: task_counts
+SELECT step, state, count(*), min(started), max(ended) FROM tasks WHERE run = ? GROUP BY step, state
+
+-- name: put_result
+INSERT INTO results (key, outputs, run, task, at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET outputs = excluded.outputs, run = excluded.run, task = excluded.task, at = excluded.at
+
+-- name: results
+SELECT key, outputs, run, task, at FROM results WHERE key IN (*)
+
+-- name: put_lease
+INSERT INTO leases (key, engine, run, task) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING
+
+-- name: leases
+SELECT key, engine, run, task FROM leases WHERE key IN (*)
+
+-- name: steal
+UPDATE leases SET engine = ?, run = ?, task = ? WHERE key = ? AND engine = ?
+
+-- name: drop_leases
+DELETE FROM leases WHERE key IN (*) AND engine = ?
+
+-- name: put_waiter
+-- Who asks again starts anew: what an earlier computation said no longer counts.
+INSERT INTO waiters (key, run, task, engine) VALUES (?, ?, ?, ?)
+ON CONFLICT (key, run, task) DO UPDATE SET engine = excluded.engine, failure = NULL
+
+-- name: fail_waiters
+UPDATE waiters SET failure = ? WHERE key = ?
+
+-- name: drop_waiter
+DELETE FROM waiters WHERE key = ? AND run = ? AND task = ?
+
+-- name: waiting
+-- While somebody holds the key, a result that is there is an old one which is being computed afresh: it is left out.
+SELECT w.key, w.run, w.task, w.failure, l.engine, l.run, l.task, r.outputs, r.run, r.task, r.at
+FROM waiters w LEFT JOIN leases l ON l.key = w.key LEFT JOIN results r ON r.key = w.key AND l.key IS NULL
+WHERE w.engine = ? ORDER BY w.run, w.task
+
+-- name: put_engine
+INSERT INTO engines (id, host, pid, born, beat, at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, born = excluded.born, beat = excluded.beat,
+    at = excluded.at
+
+-- name: beat
+UPDATE engines SET beat = beat + 1, at = ? WHERE id = ?
+
+-- name: engines
+SELECT id, host, pid, born, beat FROM engines ORDER BY id
+
+-- name: drop_engine
+DELETE FROM engines WHERE id = ?
+
+-- name: drop_leases_of
+DELETE FROM leases WHERE engine = ?
+
+-- name: drop_waiters_of
+DELETE FROM waiters WHERE engine = ?
+
+-- name: put_request
+INSERT INTO requests (number, run, verb, data, at) VALUES (?, ?, ?, ?, ?)
+
+-- name: requests
+SELECT number, run, verb, data FROM requests WHERE run IN (*) AND number > ? ORDER BY number
+
+-- name: drop_requests
+DELETE FROM requests WHERE number IN (*)
+
+-- name: put_outbox
+INSERT INTO outbox (run, seq, kind, data) VALUES (?, ?, ?, ?)
+
+-- name: gc_run
+-- Only a run that nobody works on.
+DELETE FROM runs WHERE number = ? AND engine IS NULL
+
+-- name: gc_events
+DELETE FROM events WHERE run = ?
+
+-- name: gc_tasks
+DELETE FROM tasks WHERE run = ?
+
+-- name: gc_waiters
+DELETE FROM waiters WHERE run = ?
+
+-- name: gc_requests
+DELETE FROM requests WHERE run = ?
+
+-- name: gc_outbox
+-- What has not been delivered yet still must be.
+DELETE FROM outbox WHERE run = ? AND state <> 'new'
+
+-- name: gc_workflow
+DELETE FROM workflows WHERE digest = ? AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.digest = workflows.digest)
+
+-- name: gc_results
+-- EXCEPT rather than NOT EXISTS: no index over the keys of tasks is needed, in neither database.
+DELETE FROM results WHERE key IN (SELECT key FROM results WHERE at < ? EXCEPT SELECT key FROM tasks)
+
+-- name: text_of_events
+SELECT run, seq, data FROM events WHERE (run, seq) > (?, ?) AND data LIKE ? ORDER BY run, seq LIMIT ?
+
+-- name: text_of_tasks
+SELECT run, task, info FROM tasks WHERE (run, task) > (?, ?) AND info LIKE ? ORDER BY run, task LIMIT ?
+
+-- name: text_of_results
+SELECT key, outputs FROM results WHERE key > ? AND outputs LIKE ? ORDER BY key LIMIT ?
+
+-- name: text_of_workflows
+SELECT digest, document FROM workflows WHERE digest > ? AND document LIKE ? ORDER BY digest LIMIT ?
+
+-- name: text_of_outbox
+SELECT number, data FROM outbox WHERE number > ? AND data LIKE ? ORDER BY number LIMIT ?
+
+-- name: text_of_runs
+SELECT number, options, params, outputs FROM runs WHERE number > ? ORDER BY number LIMIT ?
+
+-- name: drop_tasks
+-- Summaries that a retry takes back.
+DELETE FROM tasks WHERE run = ? AND state = ?

@@ -1,0 +1,131 @@
+"""Doubles for tests of workflows and of Penstock itself: a clock that jumps, a scripted backend, a place that is thrown away.
+
+    from penstock.testing import Fake, run_virtually
+
+    report = run_virtually(my_workflow, script=lambda order: (3600, {"result": 1}))   # an hour that takes no time
+    assert report.state == "succeeded" and report.seconds == 3600
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import tempfile
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.artifacts.blobs import Blobs
+from penstock.author.jobs import Authored
+from penstock.backends.fake import Fake
+from penstock.engine.blueprint import blueprints
+from penstock.engine.live import Live
+from penstock.engine.loop import Engine
+from penstock.graph.links import links_of
+from penstock.graph.model import Workflow
+from penstock.service.runs import Submission, own
+from penstock.store.base import Event, TaskRow
+from penstock.store.sql import open_store
+
+__all__ = ["Fake", "VirtualClock", "VirtualReport", "run_virtually"]
+T = TypeVar("T")
+
+
+class VirtualClock:
+    """An event loop whose time jumps to the next thing that is due, whenever nothing else is to be done. Only for work that
+    needs no real time: timers and scripted backends, not processes."""
+
+    def __init__(self, start: float = 1_000_000_000.0) -> None:
+        self.start = start
+        self.elapsed = 0.0
+        self.shift = 0.0
+
+    def now(self) -> float:
+        """Wall-clock time."""
+        return self.start + self.elapsed + self.shift
+
+    def set_back(self, seconds: float) -> None:
+        """The wall clock is put back; the time that passes is not."""
+        self.shift -= seconds
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        with asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner:
+            return runner.run(main)
+
+
+class _Selector(selectors.DefaultSelector):  # type: ignore[valid-type, misc]
+    clock: VirtualClock
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if not ready and timeout is not None and timeout > 0:
+            self.clock.elapsed += timeout
+        elif not ready and timeout is None:
+            raise RuntimeError("nothing is left that could happen: the loop would wait for ever")
+        return ready
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        selector = _Selector()
+        selector.clock = clock
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self._clock.elapsed
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualReport:
+    state: str
+    outputs: dict[str, Any]
+    seconds: float
+    events: list[Event]
+    tasks: list[TaskRow]
+    backend: Fake
+    live: Live
+
+
+def run_virtually(
+    workflow: Authored | Workflow,
+    params: Mapping[str, Any] | None = None,
+    script: Callable[..., Any] | None = None,
+    home: str | Path | None = None,
+    clock: VirtualClock | None = None,
+    meanwhile: Callable[[Engine, Live], Coroutine[Any, Any, None]] | None = None,
+    chance: Callable[[], float] = lambda: 0.5,
+    **options: Any,
+) -> VirtualReport:
+    """Run a workflow on the scripted backend, in no time. `meanwhile` goes on beside it: it may sleep, cancel, resume."""
+    graph = workflow.graph if isinstance(workflow, Authored) else workflow
+    clock = clock or VirtualClock()
+    if home is None:
+        with tempfile.TemporaryDirectory() as folder:
+            return run_virtually(graph, params, script, folder, clock, meanwhile, chance, **options)
+    place = Path(home)
+
+    async def main() -> VirtualReport:
+        submission = Submission(graph, params or {}, **options)
+        with open_store(str(place)) as store:
+            engine = Engine(store, place, Blobs(place / "artifacts"), jobs=1_000_000, now=clock.now, chance=chance)
+            fake = Fake(engine.context, script) if script is not None else Fake(engine.context)
+            engine.backends = {name: fake for name in set(engine.on.values()) - {"suspend"}}
+            run = own(engine, submission.record(store))
+            began = clock.elapsed
+            live = engine.adopt(run, blueprints(submission.workflow, submission.links), submission.params)
+            beside = asyncio.ensure_future(meanwhile(engine, live)) if meanwhile is not None else None
+            await engine.run()
+            seconds = clock.elapsed - began
+            if beside is not None:
+                beside.cancel()
+            await engine.close()
+            from penstock.artifacts.values import loads
+
+            outputs = loads(live.outputs_text) if live.outputs_text else {}
+            return VirtualReport(
+                live.state, outputs, round(seconds, 6), list(store.events(run.number)), store.tasks(run.number), fake, live
+            )  # fmt: skip
+
+    return clock.run(main())
