@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 
-from bench import planning, startup
+from bench import planning, running, startup
 from bench.measure import Figure
 
 
 def main() -> int:
     figures: list[Figure] = []
-    for part in (startup, planning):
+    for part in (startup, running, planning):
         for figure in part.figures():
             figures.append(figure)
             print(figure.line(), flush=True)

@@ -24,7 +24,12 @@ class Settings:
     """How many tasks run here at the same time. $PENSTOCK_JOBS, or the number of processors."""
 
 
-def read(environ: Mapping[str, str] | None = None, home: str | Path | None = None, store: str | None = None, jobs: int | None = None) -> Settings:
+def read(
+    environ: Mapping[str, str] | None = None,
+    home: str | Path | None = None,
+    store: str | None = None,
+    jobs: int | None = None,
+) -> Settings:
     env = os.environ if environ is None else environ
     place = Path(home or env.get("PENSTOCK_HOME") or nearest(Path.cwd())).absolute()
     return Settings(

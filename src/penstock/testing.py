@@ -1,9 +1,9 @@
 """Doubles for tests of workflows and of Penstock itself: a clock that jumps, a scripted backend, a place that is thrown away.
 
-    from penstock.testing import Fake, run_virtually
+from penstock.testing import Fake, run_virtually
 
-    report = run_virtually(my_workflow, script=lambda order: (3600, {"result": 1}))   # an hour that takes no time
-    assert report.state == "succeeded" and report.seconds == 3600
+report = run_virtually(my_workflow, script=lambda order: (3600, {"result": 1}))   # an hour that takes no time
+assert report.state == "succeeded" and report.seconds == 3600
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from penstock.backends.fake import Fake
 from penstock.engine.blueprint import blueprints
 from penstock.engine.live import Live
 from penstock.engine.loop import Engine
-from penstock.graph.links import links_of
 from penstock.graph.model import Workflow
 from penstock.service.runs import Submission, own
 from penstock.store.base import Event, TaskRow
@@ -54,7 +53,7 @@ class VirtualClock:
             return runner.run(main)
 
 
-class _Selector(selectors.DefaultSelector):  # type: ignore[valid-type, misc]
+class _Selector(selectors.DefaultSelector):
     clock: VirtualClock
 
     def select(self, timeout: float | None = None) -> Any:
@@ -111,7 +110,7 @@ def run_virtually(
         with open_store(str(place)) as store:
             engine = Engine(store, place, Blobs(place / "artifacts"), jobs=1_000_000, now=clock.now, chance=chance)
             fake = Fake(engine.context, script) if script is not None else Fake(engine.context)
-            engine.backends = {name: fake for name in set(engine.on.values()) - {"suspend"}}
+            engine.backends = dict.fromkeys(set(engine.on.values()) - {"suspend"}, fake)
             run = own(engine, submission.record(store))
             began = clock.elapsed
             live = engine.adopt(run, blueprints(submission.workflow, submission.links), submission.params)

@@ -27,12 +27,21 @@ from tests.support.interpret import plain
 from tests.support.source import module
 
 
-def execute(graph: Workflow, params: dict[str, Any], home: Path, stop_after: int | None = None) -> tuple[str, dict[str, Any], list[str]]:
+def execute(
+    graph: Workflow, params: dict[str, Any], home: Path, stop_after: int | None = None
+) -> tuple[str, dict[str, Any], list[str]]:
     """Run inline; `stop_after`: leave after so many turns, as if killed between two commits."""
 
     async def main() -> tuple[str, dict[str, Any], list[str]]:
         with open_store(str(home)) as store:
-            engine = Engine(store, home, Blobs(home / "artifacts"), jobs=2, on={"function": "inline"}, functions=live_functions(graph))
+            engine = Engine(
+                store,
+                home,
+                Blobs(home / "artifacts"),
+                jobs=2,
+                on={"function": "inline"},
+                functions=live_functions(graph),
+            )
             runs = store.runs(limit=1)
             if runs:
                 engine.bury({runs[0].engine or ""})
@@ -53,7 +62,14 @@ def execute(graph: Workflow, params: dict[str, Any], home: Path, stop_after: int
 
 
 def made(body: list[str]) -> Any:
-    lines = ["@workflow(max_iterations=50)", "def flow(x: int, xs: list[int]):", "    y = 1", "    z = inc(x)", "    ys = [2, x]", *_in(body)]
+    lines = [
+        "@workflow(max_iterations=50)",
+        "def flow(x: int, xs: list[int]):",
+        "    y = 1",
+        "    z = inc(x)",
+        "    ys = [2, x]",
+        *_in(body),
+    ]
     flow = module("\n".join([*lines, "    return [x, y, z, xs, ys]"]) + "\n").flow
     try:
         bad = [problem for problem in flow.check() if problem.severity == "error"]
@@ -75,8 +91,15 @@ def test_random_programs_mean_the_same_run_and_plain(body: list[str], x: int, xs
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-@given(block(), st.integers(0, 5), st.lists(st.integers(0, 3), max_size=3), st.lists(st.integers(1, 6), min_size=1, max_size=4))
-def test_a_run_that_dies_between_two_commits_goes_on_where_it_was(body: list[str], x: int, xs: list[int], deaths: list[int]) -> None:
+@given(
+    block(),
+    st.integers(0, 5),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.lists(st.integers(1, 6), min_size=1, max_size=4),
+)
+def test_a_run_that_dies_between_two_commits_goes_on_where_it_was(
+    body: list[str], x: int, xs: list[int], deaths: list[int]
+) -> None:
     flow = made(body)
     if flow is None:
         return

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.artifacts.values import Stored, dumps
+from penstock.artifacts.values import dumps
+from penstock.graph.stored import Stored
 from penstock.store.base import Batch, Found, Holder, Result
 from penstock.store.sql import Store, open_store
 from tests.store.work import new_run, processes, write

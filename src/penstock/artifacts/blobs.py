@@ -4,18 +4,19 @@ artifacts.values, by backends on both sides, and by the engine.
 Below a local folder a blob is the read-only file `<root>/ab/cdef…`, written under a passing name and then renamed, so that
 two writers of the same bytes do no harm. Any URL that fsspec knows works the same (`s3://bucket/penstock`, `file:///mnt/x`).
 A reader always gets a copy of its own: a hard link would let a task that writes into its input change everybody's.
+
+Every worker process imports this before it can do anything, so what is seldom needed is imported where it is.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.errors import Problem, UserError
+if TYPE_CHECKING:
+    from penstock.errors import UserError
 
 CHECKED = 64 * 1024 * 1024
 """Blobs below this size are compared with their digest whenever they are read whole."""
@@ -25,6 +26,8 @@ _PREFIX = "sha256:"
 
 
 def digest_of(data: bytes) -> str:
+    import hashlib
+
     return _PREFIX + hashlib.sha256(data).hexdigest()
 
 
@@ -66,6 +69,8 @@ class Blobs:
 
     def put_file(self, path: str | os.PathLike[str]) -> tuple[str, int]:
         """Its digest and size. The file is read once, in pieces, and may be larger than memory."""
+        import hashlib
+
         hasher, size = hashlib.sha256(), 0
         if self._remote is not None:
             with open(path, "rb") as source:
@@ -114,6 +119,9 @@ class Blobs:
 
     def fetch(self, digest: str, to: Path) -> None:
         """A copy at `to`, which its owner may change. Shares its blocks with the blob where the file system can."""
+        import hashlib
+        import shutil
+
         place = self._place(digest)
         to.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -177,7 +185,7 @@ class Blobs:
     def _place(self, digest: str) -> str:
         name = digest.removeprefix(_PREFIX)
         if len(name) != 64 or not name.isalnum():
-            raise UserError(Problem("P707", f"{digest[:80]!r} is not the digest of a blob", "give sha256:<64 digits>"))
+            raise _error("P707", f"{digest[:80]!r} is not the digest of a blob", "give sha256:<64 digits>")
         return f"{self._base}/{name[:2]}/{name[2:]}"
 
     def _scratch(self, place: str) -> str:
@@ -196,11 +204,17 @@ class Blobs:
 
     def _missing(self, digest: str) -> UserError:
         fix = f"it was deleted from {self.root}, or this machine sees another folder; run the step that made it again"
-        return UserError(Problem("P707", f"the stored value {_short(digest)} is not there", fix))
+        return _error("P707", f"the stored value {_short(digest)} is not there", fix)
 
     def _damaged(self, digest: str) -> UserError:
         fix = f"delete {self._place(digest)} and run the step that made it again"
-        return UserError(Problem("P707", f"the stored value {_short(digest)} has been changed", fix))
+        return _error("P707", f"the stored value {_short(digest)} has been changed", fix)
+
+
+def _error(code: str, message: str, fix: str) -> UserError:
+    from penstock.errors import Problem, UserError
+
+    return UserError(Problem(code, message, fix))
 
 
 def _short(digest: str) -> str:
@@ -237,5 +251,5 @@ def _filesystem(url: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as error:
         scheme = url.split("://")[0]
         fix = f"install the fsspec driver for {scheme}:// (s3fs, gcsfs, adlfs, …), or give a folder"
-        raise UserError(Problem("P705", f"blobs cannot be kept at {url}: {error}", fix)) from None
+        raise _error("P705", f"blobs cannot be kept at {url}: {error}", fix) from None
     return filesystem, str(base).rstrip("/")

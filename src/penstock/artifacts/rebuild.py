@@ -6,7 +6,6 @@ gets them back as such, so that it works the same when called plainly. Parameter
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path, PurePath
@@ -107,7 +106,9 @@ def _class(cls: Any, depth: int) -> Build | None:
     """A class with fields from the map that it was. A value that does not fit is left as it is: the function will say why."""
     if callable(getattr(cls, "model_validate", None)) and hasattr(cls, "model_fields"):
         return lambda value: cls.model_validate(value) if isinstance(value, dict) else value
-    if dataclasses.is_dataclass(cls):
+    if hasattr(cls, "__dataclass_fields__"):
+        import dataclasses
+
         names = {field.name: field.init for field in dataclasses.fields(cls)}
     elif issubclass(cls, tuple) and hasattr(cls, "_fields"):
         names = dict.fromkeys(cls._fields, True)

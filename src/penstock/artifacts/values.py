@@ -15,7 +15,6 @@ for the class gets back as the class (artifacts.rebuild); numbers of numpy becom
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -25,12 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.artifacts.blobs import Blobs
-from penstock.errors import Problem, UserError
-from penstock.graph import types
-from penstock.graph.types import ANY, Type
+from penstock.graph.stored import Stored as Stored
 
 if TYPE_CHECKING:
     from penstock.graph import model
+    from penstock.graph.types import Type
 
 LIMIT: Final = 65536
 """Plain data whose JSON is longer than this is kept as a blob."""
@@ -41,18 +39,6 @@ _MANY: Final = 256
 """So many objects inside an undeclared list or map are kept apart; with more the whole is one blob."""
 _CAREFUL: Final = 10_000
 """Values up to this weight are compared with their type element by element."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stored:
-    """A value that is kept as a blob."""
-
-    kind: str
-    """json, pickle, file or dir"""
-    digest: str
-    size: int
-    name: str = ""
-    """Of a file or folder: what it is called where it is laid."""
 
 
 # -- as text ----------------------------------------------------------------------------------------------------------
@@ -102,9 +88,12 @@ def _unescape(found: dict[str, Any]) -> Any:
 # -- away -------------------------------------------------------------------------------------------------------------
 
 
-def shelve(value: Any, blobs: Blobs, limit: int = LIMIT, type_: Type = ANY, name: str = "result") -> Any:
-    """The value as plain data with Stored in it. Raises ValueError with a sentence if it is not of the declared type or
-    cannot be kept at all."""
+def shelve(value: Any, blobs: Blobs, limit: int = LIMIT, type_: Type | None = None, name: str = "result") -> Any:
+    """The value as plain data with Stored in it; without a type, whatever it is. Raises ValueError with a sentence if it is
+    not of the declared type or cannot be kept at all."""
+    from penstock.graph import types
+
+    type_ = type_ or types.ANY
     if type(value) in _SCALARS and (type(value) is not str or len(value) < limit // 6):
         if type_.name == "any" or types.accepts(type_, value):
             if type_.name not in ("file", "dir") or value is None:
@@ -127,6 +116,8 @@ def shelve(value: Any, blobs: Blobs, limit: int = LIMIT, type_: Type = ANY, name
 
 
 def _compare(plain: Any, type_: Type, weight: int, name: str) -> None:
+    from penstock.graph import types
+
     if type_.name in ("any", "object"):
         return
     good = types.accepts(type_, plain) if weight <= _CAREFUL else types.fits(types.of_value(plain), type_)
@@ -146,6 +137,9 @@ class _Shelf:
         self.blobs = blobs
         self.leaves = leaves
         """How many objects may still be kept apart."""
+        from penstock.graph.types import ANY
+
+        self.any = ANY
         self.weight = 0
         """About the length of the JSON, in sixths at worst."""
 
@@ -193,14 +187,14 @@ class _Shelf:
             return value if type(value) is list else list(value)
         if want.name == "tuple" and len(want.args) == len(value):
             return [self.plain(item, inner) for item, inner in zip(value, want.args, strict=True)]
-        item = want.item if want.name in ("list", "tuple") else ANY
+        item = want.item if want.name in ("list", "tuple") else self.any
         return [self.plain(one, item) for one in value]
 
     def other(self, value: Any, want: Type) -> Any:
         fields = fields_of(value)
         if fields is not None:
             self.weight += sum(map(len, fields)) + 2 * len(fields)
-            return {key: self.plain(item, ANY) for key, item in fields.items()}
+            return {key: self.plain(item, self.any) for key, item in fields.items()}
         cls = type(value)
         if cls.__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item"):
             number = value.item()
@@ -244,6 +238,8 @@ def fields_of(value: Any) -> dict[str, Any] | None:
     cls = type(value)
     names = getattr(cls, "__dataclass_fields__", None)
     if names is not None and not isinstance(value, type):
+        import dataclasses
+
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, tuple) and hasattr(cls, "_fields"):
         return dict(zip(cls._fields, value, strict=True))
@@ -337,6 +333,8 @@ def _unpickled(value: Stored, blobs: Blobs) -> Any:
     try:
         return pickle.loads(data)
     except (ImportError, AttributeError) as error:
+        from penstock.errors import Problem, UserError
+
         fix = "define the class in a module that both steps import, or pass plain data"
         problem = Problem("P702", f"a value of class {value.name} cannot be read by this step: {error}", fix)
         raise UserError(problem) from None

@@ -116,7 +116,7 @@ def _visit(thing: Any, parts: Parts) -> None:
     thing = inspect.unwrap(thing)
     if id(thing) in parts:
         return
-    parts[id(thing)] = (f"{getattr(thing, '__qualname__', thing)}", normalised_source(thing))
+    parts[id(thing)] = (f"{getattr(thing, '__qualname__', thing)}", _source_of(thing))
     if isinstance(thing, type):
         _visit_class(thing, parts)
     elif isinstance(thing, types.FunctionType):
@@ -145,10 +145,10 @@ def _visit_class(cls: type, parts: Parts) -> None:
 def _names(function: types.FunctionType, parts: Parts) -> None:
     for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
         _used(f"{function.__qualname__} default", default, parts)
-    for name in sorted(set(_imports(function.__code__))):
+    for name in _of_code(function.__code__, "imports", lambda: sorted(set(_imports(function.__code__)))):
         _imported(name, parts)
     closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
-    for name in sorted(set(_code_names(function.__code__)) | set(closure)):
+    for name in _of_code(function.__code__, "names", lambda: sorted(set(_code_names(function.__code__)) | set(closure))):
         if name in closure:
             try:
                 value = closure[name].cell_contents
@@ -245,6 +245,27 @@ def _visit_module(module: types.ModuleType, parts: Parts) -> None:
         )
         if isinstance(origin, types.ModuleType) and origin is not module and _is_authors(origin.__name__):
             _visit_module(origin, parts)
+
+
+_known_code: dict[tuple[int, str], tuple[types.CodeType, Any]] = {}
+"""What was read off a code object, which never changes: a thousand steps may be made of one function."""
+
+
+def _of_code(code: types.CodeType, what: str, work: Callable[[], Any]) -> Any:
+    found = _known_code.get((id(code), what))
+    if found is None:
+        if len(_known_code) > 10_000:
+            _known_code.clear()
+        found = _known_code[id(code), what] = (code, work())
+    return found[1]
+
+
+def _source_of(thing: Any) -> str:
+    code = getattr(thing, "__code__", None)
+    if not isinstance(code, types.CodeType):
+        return normalised_source(thing)
+    text: str = _of_code(code, "source", lambda: normalised_source(thing))
+    return text
 
 
 def normalised_source(thing: Any) -> str:

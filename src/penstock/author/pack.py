@@ -165,9 +165,14 @@ def _imported(tree: ast.AST, package: str) -> Iterator[str]:
                 yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
+def _names(known: Live) -> dict[str, Any]:
+    """The module's own. A function behind a decorator of another module has that module's as its globals."""
+    return vars(known.module) if known.module is not None else known.function.__globals__
+
+
 def _file(known: Live) -> Path | None:
     """The source file of the function's module."""
-    name = known.function.__globals__.get("__file__") or getattr(known.module, "__file__", None)
+    name = _names(known).get("__file__")
     file = Path(name).absolute() if isinstance(name, str) else None
     return file if file is not None and file.suffix == ".py" and file.is_file() else None
 
@@ -194,7 +199,7 @@ def _importable(known: Live) -> bool:
     if function.__module__ in (None, "__main__") or _file(known) is None or "<" in function.__qualname__:
         return False
     first, *rest = function.__qualname__.split(".")
-    found: Any = function.__globals__.get(first)
+    found: Any = _names(known).get(first)
     for part in rest:
         found = getattr(found, part, None)
     found = getattr(found, "penstock_task", found)

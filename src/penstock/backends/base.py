@@ -15,7 +15,6 @@ import asyncio
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -183,6 +182,8 @@ def make_backend(name: str, context: Context) -> Any:
     if name in OURS:
         module, _, cls = OURS[name].partition(":")
         return getattr(importlib.import_module(f"penstock.backends.{module}"), cls)(context)
+    from importlib.metadata import entry_points  # reads slowly, and our own need it not
+
     installed = {point.name: point for point in entry_points(group="penstock.backends")}
     if name not in installed:
         known = sorted({*OURS, *installed})

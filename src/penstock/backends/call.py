@@ -25,7 +25,6 @@ from penstock.artifacts import values
 from penstock.artifacts.blobs import Blobs
 from penstock.backends.invoke import ERRORED, Call, Told, described
 from penstock.backends.loader import Loader
-from penstock.graph.types import parse
 
 if TYPE_CHECKING:
     from penstock.backends.base import Order
@@ -69,7 +68,7 @@ def run(folder: Path) -> Told:
         function = loader.function(given["bundle"], given["module"], given["name"], given["code"], given["place"])
     except Exception as error:
         return (ERRORED, {}, *described(error, with_traceback=error.__cause__ is not None))
-    outputs = tuple((name, parse(type_)) for name, type_ in given["outputs"])
+    outputs = tuple((name, type_) for name, type_ in given["outputs"])
     return Call(function, outputs, frozenset(given["texts"])).run(given["inputs"], blobs, lambda: folder / "in")
 
 

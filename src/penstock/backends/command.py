@@ -1,5 +1,5 @@
-"""What a command of a step is, on the machine itself: words, environment, and where its files lie. Called by process, and by
-container, which needs the same less the moving of paths.
+"""What a command of a step is, on the machine itself: words, environment, and where its files lie. Called by process. (What it
+is in a container: see crate.)
 
 A step may declare absolute paths for its inputs and outputs (`/tmp/rows.json`). In a container they are its own; on a shared
 machine they would be everybody's. So on the host each is laid below the attempt's own folder, and wherever the step's words,
@@ -20,11 +20,12 @@ from typing import Any
 
 from penstock.artifacts import values
 from penstock.artifacts.blobs import Blobs
-from penstock.artifacts.values import Stored, as_text
+from penstock.artifacts.values import as_text
 from penstock.backends import places
 from penstock.backends.base import Context, Order
 from penstock.graph import model
 from penstock.graph.model import Container, Function, Script
+from penstock.graph.stored import Stored
 from penstock.graph.types import Type
 
 STDOUT = "/dev/stdout"
@@ -130,7 +131,7 @@ def words_of(order: Order, files: Files, blobs: Blobs) -> list[str]:
     """The command on the host."""
     action = order.action
     if isinstance(action, Function):
-        return function_words(sys.executable, str(Path(__file__).with_name("call.py")), str(files.folder))
+        return [sys.executable, "-P", str(Path(__file__).with_name("call.py")), str(files.folder)]
     if isinstance(action, Container):
         words = [text_of(word, blobs) for word in (*action.command, *action.args)]
         if not words or not action.command or not words[0]:
@@ -150,10 +151,6 @@ def write_script(files: Files, source: str) -> str:
     path.write_text(source, encoding="utf-8")
     path.chmod(0o755)
     return str(path)
-
-
-def function_words(python: str, file: str, folder: str) -> list[str]:
-    return [python, "-P", file, folder]
 
 
 def text_of(value: Any, blobs: Blobs) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from penstock.artifacts.values import as_text
 from penstock.backends import places
 from penstock.backends.base import Context, Ended, LogPart, Order
 from penstock.backends.invoke import ERRORED, Call, Told, described, environment
@@ -29,9 +30,14 @@ class Inline:
         self._context = context
         self._blobs = context.blobs
         self._loader: Loader | None = None
-        self._calls: dict[int, tuple[Any, str, Call]] = {}
+        self._calls: dict[int, tuple[Any, str, Call, bool]] = {}
+        """By step: the step, its bundle, its function, and whether that is this process's own."""
         self._bytes = io.BytesIO()
-        self._printed = io.TextIOWrapper(self._bytes, encoding="utf-8", errors="backslashreplace", write_through=True)
+        self._printed = self._paper()
+
+    def _paper(self) -> io.TextIOWrapper:
+        self._bytes = io.BytesIO()
+        return io.TextIOWrapper(self._bytes, encoding="utf-8", errors="backslashreplace", write_through=True)
 
     def call(self, order: Order) -> Ended:
         action = order.action
@@ -45,19 +51,25 @@ class Inline:
                 return Ended(
                     id=order.id, outcome=Outcome.ERRORED, exception=exception, message=message, traceback=trace
                 )
+        if self._loader is not None and not known[3]:
+            self._loader.function(
+                order.bundle, action.module, action.name, action.code, order.place
+            )  # its modules, again
+        if self._printed.closed:  # by a function
+            self._printed = self._paper()
         out, err = sys.stdout, sys.stderr
         sys.stdout = sys.stderr = self._printed
         started = perf_counter()
         try:
             if action.env:
-                with environment({name: str(value) for name, value in action.env.items()}):
+                with environment({name: as_text(value, self._blobs) for name, value in action.env.items()}):
                     told = known[2].run(order.inputs, self._blobs, lambda: self._folder(order))
             else:
                 told = known[2].run(order.inputs, self._blobs, lambda: self._folder(order))
         finally:
             seconds = perf_counter() - started
             sys.stdout, sys.stderr = out, err
-        log = self._log(order) if self._bytes.tell() else ()
+        log = self._log(order) if not self._bytes.closed and self._bytes.tell() else ()
         if told[2] == "KeyboardInterrupt":
             raise KeyboardInterrupt
         return self._ended(order, told, log, seconds)
@@ -71,17 +83,18 @@ class Inline:
             id=order.id, outcome=kind, exception=exception, message=message, traceback=trace, log=log, seconds=seconds
         )
 
-    def _learn(self, order: Order, action: Function) -> tuple[Any, str, Call]:
+    def _learn(self, order: Order, action: Function) -> tuple[Any, str, Call, bool]:
         function = self._context.functions.get((action.module, action.name, action.code))
+        own = function is not None
         if function is None:
             if self._loader is None:
                 self._loader = Loader(self._blobs, self._context.home / "cache")
             function = self._loader.function(order.bundle, action.module, action.name, action.code, order.place)
-        outputs = tuple((output.name, output.type) for output in order.step.outputs)
+        outputs = tuple((output.name, str(output.type)) for output in order.step.outputs)
         texts = frozenset(given.name for given in order.step.inputs if given.type.name == "str")
         if len(self._calls) > _MANY:
             self._calls.clear()
-        known = self._calls[id(order.step)] = (order.step, order.bundle, Call(function, outputs, texts))
+        known = self._calls[id(order.step)] = (order.step, order.bundle, Call(function, outputs, texts), own)
         return known
 
     def _folder(self, order: Order) -> Path:

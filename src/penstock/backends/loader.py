@@ -17,10 +17,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.artifacts.blobs import Blobs
-from penstock.errors import Problem, UserError
+
+if TYPE_CHECKING:
+    from penstock.errors import UserError
 
 _OURS = str(Path(__file__).parent.parent)
 
@@ -217,6 +219,12 @@ class _FromBundle:
         return compile(data, str(shown), "exec", dont_inherit=True)
 
 
+def _refused(message: str, fix: str) -> UserError:
+    from penstock.errors import Problem, UserError
+
+    return UserError(Problem("P702", message, fix))
+
+
 def _import(module: str, place: str) -> ModuleType:
     try:
         return importlib.import_module(module)
@@ -225,13 +233,13 @@ def _import(module: str, place: str) -> ModuleType:
             fix = (
                 f"give the module to PYTHONPATH, or start from the folder it is in{f' (now {place})' if place else ''}"
             )
-            raise UserError(Problem("P702", f"there is no module {module!r} here", fix)) from None
+            raise _refused(f"there is no module {module!r} here", fix) from None
         fix = f"install {error.name!r} where the step runs, or import it inside the function that needs it"
-        raise UserError(Problem("P702", f"module {module!r} imports {error.name!r}, which is not here", fix)) from None
+        raise _refused(f"module {module!r} imports {error.name!r}, which is not here", fix) from None
     except Exception as error:
         what = f"{type(error).__name__}: {error}".split("\n")[0]
         fix = "importing the file must do nothing that only works at home: move it into the function"
-        raise UserError(Problem("P702", f"module {module!r} cannot be imported: {what}", fix)) from error
+        raise _refused(f"module {module!r} cannot be imported: {what}", fix) from error
 
 
 def _named(module: ModuleType, name: str) -> Callable[..., Any]:
@@ -244,7 +252,7 @@ def _named(module: ModuleType, name: str) -> Callable[..., Any]:
         from penstock.errors import nearest
 
         fix = f"define it at the top of the file.{nearest(name, vars(module))}"
-        raise UserError(Problem("P702", f"there is no function {name!r} in module {module.__name__!r}", fix))
+        raise _refused(f"there is no function {name!r} in module {module.__name__!r}", fix)
     return function  # type: ignore[no-any-return]
 
 
@@ -256,4 +264,4 @@ def _unpickled(file: Path, name: str) -> Callable[..., Any]:
     except Exception as error:
         what = f"{type(error).__name__}: {error}".split("\n")[0]
         fix = "install what it needs where the step runs, or move the function into a module of its own"
-        raise UserError(Problem("P702", f"{name}() cannot be loaded: {what}", fix)) from None
+        raise _refused(f"{name}() cannot be loaded: {what}", fix) from None

@@ -15,12 +15,29 @@ from contextlib import suppress
 from pathlib import Path
 
 _PATIENCE = 2.0
+"""Seconds to wait until they are gone. A process that the kernel holds may take longer; then so be it."""
 
 
-def find_orphans(home: Path, dead: Collection[str]) -> list[int]:
-    """Pids of processes that engines of this home left behind."""
+def end_orphans(home: Path, engines: Collection[str]) -> list[int]:
+    """Ends them, at once: their engine is gone, and the same tasks are about to start again. Returns whom it ended."""
+    ended: dict[int, None] = {}
+    deadline = time.monotonic() + _PATIENCE
+    while found := find_orphans(home, engines):
+        for pid in found:
+            ended[pid] = None
+            _end(pid)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.005)
+    return list(ended)
+
+
+def find_orphans(home: Path, engines: Collection[str]) -> list[int]:
+    """Pids of processes that these engines of this home left behind."""
+    if not engines:
+        return []
     wanted = b"PENSTOCK_HOME=" + os.fsencode(home.absolute())
-    engines = {b"PENSTOCK_ENGINE=" + engine.encode() for engine in dead}
+    marks = {b"PENSTOCK_ENGINE=" + engine.encode() for engine in engines}
     found = []
     for pid in _processes():
         try:
@@ -28,43 +45,25 @@ def find_orphans(home: Path, dead: Collection[str]) -> list[int]:
                 environ = file.read().split(b"\0")
         except OSError:  # gone meanwhile, or another user's
             continue
-        if wanted in environ and not engines.isdisjoint(environ):
+        if wanted in environ and not marks.isdisjoint(environ):
             found.append(pid)
     return found
 
 
 def _processes() -> Iterator[int]:
-    own = {os.getpid(), os.getppid()}
+    """All but ourselves and our group: this engine may itself have been started by a step."""
+    ours = os.getpgrp()
     with suppress(OSError):
         for name in os.listdir("/proc"):
-            if name.isdigit() and int(name) not in own:
-                yield int(name)
+            with suppress(OSError):
+                if name.isdigit() and int(name) != os.getppid() and os.getpgid(int(name)) != ours:
+                    yield int(name)
 
 
-def end_orphans(home: Path, dead: Collection[str], patience: float = _PATIENCE) -> list[int]:
-    """Ends them, asked first, and waits until they are gone. Returns whom it ended. May be called when there are none."""
-    if not dead:
-        return []
-    ended: dict[int, None] = {}
-    deadline = time.monotonic() + patience
-    number = signal.SIGTERM
-    while found := find_orphans(home, dead):
-        if time.monotonic() > deadline:
-            if number == signal.SIGKILL:
-                break  # not ours to end, or stuck in the kernel
-            number, deadline = signal.SIGKILL, time.monotonic() + patience
-        new = [pid for pid in found if pid not in ended]
-        for pid in new if number == signal.SIGTERM else found:
-            ended[pid] = None
-            _end(pid, number)
-        time.sleep(0.01)
-    return list(ended)
-
-
-def _end(pid: int, number: int) -> None:
+def _end(pid: int) -> None:
     """Its whole group, if it leads one: what it started may have cleared its environment."""
     with suppress(ProcessLookupError, PermissionError):
         if os.getpgid(pid) == pid:
-            os.killpg(pid, number)
+            os.killpg(pid, signal.SIGKILL)
         else:
-            os.kill(pid, number)
+            os.kill(pid, signal.SIGKILL)

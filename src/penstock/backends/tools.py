@@ -48,7 +48,9 @@ def find(environ: Mapping[str, str], variable: str, names: Sequence[str]) -> lis
     return None
 
 
-async def ask(words: Sequence[str], environ: Mapping[str, str], given: str | bytes = "", seconds: float = 60.0) -> Answer:
+async def ask(
+    words: Sequence[str], environ: Mapping[str, str], given: str | bytes = "", seconds: float = 60.0
+) -> Answer:
     """Runs it to its end, with `given` as its input. Does not outlive the caller: cancelled, it is killed."""
     try:
         process = await asyncio.create_subprocess_exec(

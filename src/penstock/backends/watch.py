@@ -59,16 +59,11 @@ class Watch:
             self._ended(status)
 
     def _linger(self, status: int) -> None:
-        try:
-            os.killpg(self.pid, 0)
-        except (ProcessLookupError, PermissionError):
-            self._ended(status)
-            return
-        if self._loop.time() >= self.until:
+        if group_lives(self.pid) and self._loop.time() < self.until:
+            self._loop.call_later(0.02, self._linger, status)
+        else:
             kill_group(self.pid, signal.SIGKILL)
             self._ended(status)
-        else:
-            self._loop.call_later(0.02, self._linger, status)
 
     def close(self) -> None:
         """Stop watching; the process is the caller's business again."""
@@ -83,6 +78,27 @@ def kill_group(pid: int, number: int) -> None:
     """The process and all that it started and that did not leave its group."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
+
+
+def group_lives(pid: int) -> bool:
+    """Is anybody of the group left who still does something? Those who only wait to be reaped by init do not."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        numbers = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:  # not Linux
+        return True
+    for number in numbers:
+        with suppress(OSError):
+            with open(f"/proc/{number}/stat", "rb") as file:
+                state, _, group = file.read().rpartition(b")")[2].split()[:3]
+            if int(group) == pid and state not in b"ZX":
+                return True
+    return False
 
 
 def signal_name(number: int) -> str:

@@ -8,6 +8,7 @@ Start-up is felt by everybody, so little is imported before the first order.
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import select
@@ -18,13 +19,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-if __name__ == "__main__":  # run as a file: whoever started it may have found penstock where this Python does not look
-    sys.path.append(str(Path(__file__).parents[2]))
-
 from penstock.artifacts.blobs import Blobs
 from penstock.backends.invoke import ERRORED, FAILED, SUCCEEDED, Call, described, environment
 from penstock.backends.loader import Loader
-from penstock.graph.types import parse
 
 HEAD = struct.Struct("<Q")
 TICKET = struct.Struct("<I")
@@ -43,7 +40,9 @@ class Stop(SystemExit):
 
 
 class Worker:
-    def __init__(self, socket: int, tickets: int) -> None:
+    def __init__(self, socket: int, tickets: int, likely: list[str]) -> None:
+        self.likely = likely
+        """Modules to import when there is nothing else to do."""
         self.socket = socket
         self.tickets = tickets
         self.pid = os.getpid()
@@ -56,7 +55,6 @@ class Worker:
         self.calls: dict[int, Call] = {}
         self.orders: dict[int, Work] = {}
         self.log_end = self.log_position()
-        self.place = ""
 
     def receive(self) -> Any:
         """The next message, waited for."""
@@ -91,6 +89,7 @@ class Worker:
 
     def serve(self) -> None:
         self.send(None)
+        use_time(self.tickets, self.likely)
         while ticket := self.ticket():
             number = TICKET.unpack(ticket)[0]
             while number not in self.orders:
@@ -133,15 +132,17 @@ class Worker:
 
     def call(self, number: int, spec: int, inputs: dict[str, Any], env: dict[str, str]) -> Any:
         bundle, module, name, code, place, outputs, texts = self.specs[spec]
-        self.go_to(place)
+        try:
+            self.go_to(place)
+        except OSError as error:
+            return ERRORED, {}, "", f"it cannot start in {place}, where the run was started: {error.strerror}", ""
         try:
             function = self.loader.function(bundle, module, name, code, place)
         except Exception as error:
             return (ERRORED, {}, *described(error, with_traceback=error.__cause__ is not None))
         call = self.calls.get(spec)
         if call is None:
-            declared = tuple((output, parse(type_)) for output, type_ in outputs)
-            call = self.calls[spec] = Call(function, declared, frozenset(texts))
+            call = self.calls[spec] = Call(function, outputs, frozenset(texts))
         folder = self.scratch / str(number)
         made = False
 
@@ -167,8 +168,6 @@ class Worker:
 
     def go_to(self, place: str) -> None:
         """Every function starts in the folder of its run, whatever the one before it did."""
-        if place and place != self.place:
-            os.makedirs(place, exist_ok=True)
         if place:
             try:
                 if os.getcwd() == place:
@@ -176,7 +175,6 @@ class Worker:
             except OSError:  # the folder was removed
                 pass
             os.chdir(place)
-            self.place = place
 
     def log_position(self) -> int:
         """How far the log has been written. Both streams go to one file, also those of child processes."""
@@ -226,6 +224,12 @@ def lifeline(fd: int) -> None:
         threading.Thread(target=wait, daemon=True, name="lifeline").start()
 
 
+def use_time(fd: int, modules: list[str]) -> None:
+    """As long as nothing comes from there, the engine is still planning: import what will probably be asked for."""
+    while modules and not select.select([fd], [], [], 0)[0]:
+        importlib.import_module(modules.pop(0))
+
+
 def leave(code: int) -> None:
     """Out, without waiting for threads that a task left behind."""
     try:
@@ -241,16 +245,17 @@ def on_terminate(number: int, frame: object) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    socket, tickets, life = map(int, arguments)
+    socket, tickets, life = map(int, arguments[:3])
+    likely = arguments[3:]
     for fd in (socket, tickets, life):
         os.set_inheritable(fd, False)
     lifeline(life)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-    sys.modules.setdefault("penstock.backends.worker_main", sys.modules[__name__])
     try:
         signal.signal(signal.SIGTERM, on_terminate)
-        Worker(socket, tickets).serve()
+        use_time(socket, likely)
+        Worker(socket, tickets, likely).serve()
     except Stop:
         leave(143)
     import atexit
@@ -258,7 +263,3 @@ def main(arguments: list[str]) -> None:
     if atexit._ncallbacks():
         atexit._run_exitfuncs()
     leave(0)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -14,9 +14,6 @@ import asyncio
 import os
 import pickle
 import signal
-import socket
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,6 +22,7 @@ from typing import Any
 
 from penstock.artifacts.values import as_text
 from penstock.backends.base import Began, Context, Ended, LogPart, Order, Report
+from penstock.backends.prestart import Started, claim
 from penstock.backends.watch import Watch, kill_group, signal_name
 from penstock.backends.worker_main import HEAD, TICKET, Spec, Work
 from penstock.graph.model import Function, Outcome
@@ -80,6 +78,7 @@ class Workers:
         """Order id -> who has it; None: nobody yet."""
         self._by_step: dict[tuple[int, str, str], Known] = {}
         self._by_spec: dict[Spec, Known] = {}
+        self._specs = 0
         self._average = _UNKNOWN
         self._count = 0
         self._failed_starts = 0
@@ -140,8 +139,14 @@ class Workers:
             kill_group(worker.pid, signal.SIGKILL)
         while self._workers:
             await asyncio.sleep(0.002)
-        with suppress(OSError):
-            os.rmdir(self._context.home / self._logs)
+        for folder in (self._logs, f"work/{self._context.engine}"):
+            self._remove(self._context.home / folder)
+
+    def _remove(self, folder: Path) -> None:
+        """Folders in which nothing was left."""
+        for inner in (*folder.glob("*/"), folder):
+            with suppress(OSError):
+                os.rmdir(inner)
 
     # -- orders -------------------------------------------------------------------------------------------------------
 
@@ -162,8 +167,10 @@ class Workers:
             )
             if len(self._by_step) > _MANY:
                 self._by_step.clear()
+                self._by_spec.clear()
             same = self._by_spec.get(spec)
-            known = Known(len(self._by_spec) if same is None else same.number, order.step, spec)
+            self._specs += same is None
+            known = Known(self._specs if same is None else same.number, order.step, spec)
             if same is not None:
                 known.estimate = same.estimate
             self._by_spec[spec] = self._by_step[key] = known
@@ -248,8 +255,9 @@ class Workers:
         """Somebody is idle: half of what lies before the busiest is for them."""
         if self._waiting or not any(not worker.jobs and worker.ready for worker in self._workers):
             return
-        busiest = max(self._workers, key=lambda worker: len(worker.jobs))
-        if len(busiest.jobs) > 1 and self._take_back(busiest):
+        # One that is still starting cannot have begun anything.
+        busiest = max(self._workers, key=lambda worker: len(worker.jobs) + (bool(worker.jobs) and not worker.ready))
+        if (len(busiest.jobs) > 1 or not busiest.ready) and self._take_back(busiest):
             self._pump()
 
     # -- workers ------------------------------------------------------------------------------------------------------
@@ -277,9 +285,9 @@ class Workers:
             if not worker.jobs:
                 self._share()
 
-    def _results(self, worker: Worker) -> list[Report]:
+    def _results(self, worker: Worker, all: bool = False) -> list[Report]:
         reports: list[Report] = []
-        for message in worker.messages():
+        for message in worker.messages(all):
             if message is None:
                 worker.ready = True
                 self._failed_starts = 0
@@ -308,7 +316,7 @@ class Workers:
         self._average = seconds if self._average == _UNKNOWN else self._average * 0.9 + seconds * 0.1
 
     def _gone(self, worker: Worker, status: int) -> None:
-        reports = self._results(worker)
+        reports = self._results(worker, all=True)
         self._take_back(worker)
         self._loop.remove_reader(worker.socket.fileno())
         worker.close(self._loop)
@@ -390,23 +398,16 @@ class Worker:
         self._received = bytearray()
         self._unsent = bytearray()
         self._loop = asyncio.get_running_loop()
-        self.socket, theirs = socket.socketpair()
-        self._tickets_theirs, self._tickets_ours = os.pipe()
-        life_theirs, self._life = os.pipe()
-        given = (theirs.fileno(), self._tickets_theirs, life_theirs)
-        main = str(Path(__file__).with_name("worker_main.py"))
-        environ = {
-            **context.environ, "PENSTOCK_ENGINE": context.engine, "PENSTOCK_HOME": str(context.home),
-            "PENSTOCK_WORKER_LOG": str(self.log_path),
-        }  # fmt: skip
-        with open(self.log_path, "ab") as file:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", main, *map(str, given)],
-                stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environ, pass_fds=given, start_new_session=True,
-            )  # fmt: skip
+        started = claim(context.home, context.engine, log) or Started(
+            context.home, context.engine, log, context.environ
+        )
+        self.socket, self._process = started.socket, started.process
+        self._tickets_theirs, self._tickets_ours, self._life = (
+            started.tickets_theirs,
+            started.tickets_ours,
+            started.life,
+        )
         self.pid = self._process.pid
-        theirs.close()
-        os.close(life_theirs)
         os.set_blocking(self._tickets_theirs, False)  # for both sides: it is one and the same open pipe
         self.socket.setblocking(False)
         scratch = context.home / "work" / context.engine / f"worker-{number}"
@@ -460,11 +461,11 @@ class Worker:
             self._unsent.clear()
         self._loop.remove_writer(self.socket.fileno())
 
-    def messages(self) -> list[Any]:
+    def messages(self, all: bool = False) -> list[Any]:
         with suppress(BlockingIOError, ConnectionError):
             while data := self.socket.recv(262144):
                 self._received += data
-                if len(data) < 262144:
+                if len(data) < 262144 and not all:
                     break
             else:
                 self._loop.remove_reader(self.socket.fileno())  # closed; the watch will tell why

@@ -1,37 +1,28 @@
-"""Commands that make things happen to runs: run, resume, retry, cancel."""
+"""Commands that make things happen to runs: run, resume, retry, cancel. What they do is in acting, imported when they run."""
 
 from __future__ import annotations
 
-import signal
-import sys
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+import os
+from pathlib import Path
 
 import click
-
-from penstock import service
-from penstock.cli import render
-from penstock.errors import Problem, UserError, nearest
-from penstock.graph.model import ACTIONS, Workflow
-from penstock.service import runs
-from penstock.service.hosting import Host
-from penstock.settings import Settings, read
-from penstock.store.base import FINAL, Run
 
 _params = click.option(
     "-p", "--param", "given", multiple=True, metavar="KEY=VALUE",
     help="A parameter of the workflow; repeat for more. Lists and numbers are JSON.",
 )  # fmt: skip
-_jobs = click.option("-j", "--jobs", type=int, metavar="N", help="Run at most N tasks at a time.  [default: processors]")
+_jobs = click.option(
+    "-j", "--jobs", type=int, metavar="N", help="Run at most N tasks at a time.  [default: processors]"
+)
 _on = click.option(
     "--on", multiple=True, metavar="KIND=BACKEND",
     help="Where steps of a kind run: container=process runs commands on this machine instead of in their image, function=inline "
     "calls functions inside the engine.",
 )  # fmt: skip
-_output = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print.")
+_output = click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
+)
 _quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
-_KINDS = [kind for kind in ACTIONS if kind not in ("workflow", "suspend")]
 
 
 @click.command()
@@ -56,27 +47,19 @@ def run(
     stopped. Steps whose code and inputs have not changed since an earlier run are not run again.
 
     Ctrl-C once lets the running tasks finish and leaves the rest for later; twice ends them now."""
-    settings = read(jobs=jobs)
-    workflow = service.load(file)
-    submission = runs.Submission(
-        workflow, service.parameters(workflow, given), file=file, until=until, fail_fast=fail_fast, fresh=fresh, on=_backends(on)
-    )
-    functions = submission.pack(settings)
-    if detach:
-        with runs.open_here(settings) as store:
-            made = (None if new else submission.unfinished(store)) or submission.record(store)
-        pid = runs.spawn(settings, made.id)
-        if output == "json":
-            render.json_out({"run": made.id, "pid": pid})
-        else:
-            click.echo(made.id)
-            render.note(f"{made.id} runs in the background (process {pid}); penstock watch {made.id}")
-        return
-    host = Host(settings, submission.options.get("on"))
-    session = runs.begin(host, submission, functions, again=not new)
-    if session.run.seq > 1 and not quiet:
-        render.note(f"continuing {session.run.id}, which was interrupted   (--new starts another run instead)")
-    _follow(session, submission.workflow, settings, quiet, output)
+    from penstock.backends import prestart
+    from penstock.settings import read
+
+    engine = ""
+    if file.partition(":")[0].endswith(".py") and Path(file.partition(":")[0]).is_file() and not detach:
+        engine = os.urandom(16).hex()
+        prestart.start_ahead(read(jobs=jobs).home, engine)
+    try:
+        from penstock.cli import acting
+
+        acting.run(file, given, until, fail_fast, fresh, new, detach, jobs, on, quiet, output, engine)
+    finally:
+        prestart.unclaimed()
 
 
 @click.command()
@@ -90,30 +73,9 @@ def resume(target: str, given: tuple[str, ...], jobs: int | None, quiet: bool, o
 
     A run that was interrupted or whose process is gone is taken up again here. With /STEP, the suspended step is also let go on; -p
     gives the values it asks for. For a run that is alive elsewhere, all its suspended steps go on, or the one named."""
-    settings = read(jobs=jobs)
-    name, path = runs.split(target)
-    with runs.open_here(settings) as store:
-        found = runs.find(store, name)
-        _refuse_final(found, "retry it" if found.state != "succeeded" else "run it again")
-        workflow = runs.workflow_of(store, found)
-        alive = runs.owner_alive(store, found) is not False
-        rows = runs.suspended(store, found, path) if alive or path else []
-        if alive and not rows:
-            raise runs.Refused(
-                Problem("P411", f"{found.id} is running and none of its steps waits to be resumed", f"penstock watch {found.id}")
-            )
-        if given and len(rows) > 1:
-            names = ", ".join(row.task for row in rows)
-            raise UserError(Problem("P409", f"several steps wait: {names}", f"say which: penstock resume {found.id}/{rows[0].task} -p …"))
-        outputs = {row.task: runs.resume_outputs(workflow, row, given) for row in rows}
-        if alive:
-            for task, values in outputs.items():
-                runs.ask(store, found, "resume", {"task": task, "outputs": values})
-            _say(output, {"run": found.id, "resumed": list(outputs)}, f"resumed {', '.join(outputs)}")
-            return
-    host = Host(settings, found.options.get("on"))
-    session = runs.go_on(host, found.id, resumed=outputs)
-    _follow(session, workflow, settings, quiet, output)
+    from penstock.cli import acting
+
+    acting.resume(target, given, jobs, quiet, output)
 
 
 @click.command()
@@ -125,17 +87,9 @@ def retry(name: str, jobs: int | None, quiet: bool, output: str) -> None:
     """Try again what failed in RUN, with the same code and parameters. What succeeded is kept.
 
     If you have changed the code, `penstock run FILE` again instead: unchanged steps are reused."""
-    settings = read(jobs=jobs)
-    with runs.open_here(settings) as store:
-        found = runs.find(store, name)
-        if found.state == "succeeded":
-            _refuse_final(found, "run it again")
-        if found.state not in FINAL:
-            raise runs.Refused(Problem("P413", f"{found.id} is not over: {runs.state_of(store, found)}", f"penstock resume {found.id}"))
-        workflow = runs.workflow_of(store, found)
-    host = Host(settings, found.options.get("on"))
-    session = runs.go_on(host, found.id, retried=runs.user() or "somebody")
-    _follow(session, workflow, settings, quiet, output)
+    from penstock.cli import acting
+
+    acting.retry(name, jobs, quiet, output)
 
 
 @click.command()
@@ -144,149 +98,6 @@ def retry(name: str, jobs: int | None, quiet: bool, output: str) -> None:
 @_output
 def cancel(name: str, now: bool, output: str) -> None:
     """End RUN for good. Running tasks are asked to end (10 s, then they are made to), exit handlers still run."""
-    settings = read()
-    with runs.open_here(settings) as store:
-        found = runs.find(store, name)
-        _refuse_final(found, "there is nothing left to cancel")
-        why = f"cancelled by {runs.user() or 'somebody'}"
-        if runs.owner_alive(store, found) is not False:
-            runs.ask(store, found, "cancel", {"message": why, "now": now})
-            while (current := store.run_by_number(found.number)) is not None and current.state not in FINAL:
-                if runs.owner_alive(store, current) is False:
-                    break
-                time.sleep(0.05)
-            if current is not None and current.state in FINAL:
-                _say(output, {"run": found.id, "state": current.state}, f"{found.id} {current.state}")
-                return
-    host = Host(settings, found.options.get("on"))
-    session = runs.go_on(host, found.id, cancelled=why, now=now)
-    session.wait()
-    host.close()
-    _say(output, {"run": found.id, "state": session.state}, f"{found.id} {session.state}")
+    from penstock.cli import acting
 
-
-def _backends(given: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for item in given:
-        kind, equals, name = item.partition("=")
-        if not equals:
-            found.update(dict.fromkeys(_KINDS, kind))
-        elif kind not in _KINDS or not name:
-            raise UserError(
-                Problem("P409", f"--on {item}: {kind!r} is not a kind of step", f"known: {', '.join(_KINDS)}.{nearest(kind, _KINDS)}")
-            )
-        else:
-            found[kind] = name
-    return found
-
-
-def _refuse_final(found: Run, fix: str) -> None:
-    if found.state in FINAL:
-        raise runs.Refused(Problem("P413", f"{found.id} is over: it {_past(found.state)}", fix))
-
-
-def _past(state: str) -> str:
-    return {"cancelled": "was cancelled"}.get(state, state)
-
-
-def _say(output: str, data: Mapping[str, Any], text: str) -> None:
-    if output == "json":
-        render.json_out(data)
-    else:
-        click.echo(text)
-
-
-# -- following ------------------------------------------------------------------------------------------------------------
-
-
-def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet: bool, output: str) -> None:
-    """Draw the run until it is over, then say how it went and end with its exit code."""
-    from penstock.cli.progress import Progress
-
-    began = time.monotonic()
-    live = session.live
-    progress = None if quiet else Progress(session.run.id, workflow)
-    pressed = 0
-
-    def update() -> None:
-        if progress is not None:
-            progress.update(live.progress, live.times, time.monotonic() - began, live.state)
-
-    def again(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, again)
-    try:
-        while True:
-            try:
-                while not session.wait(0.1):
-                    update()
-                session.host.close()
-                break
-            except KeyboardInterrupt:
-                pressed += 1
-                _pressed(session, pressed)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        if progress is not None:
-            update()
-            progress.close()
-    session.wait(0)
-    _summary(session, settings, time.monotonic() - began, quiet, output)
-    if live.error is not None:
-        raise runs.Refused(Problem("P411", str(live.error), f"penstock watch {session.run.id}"))
-    if session.state != "succeeded":
-        raise click.exceptions.Exit(130 if session.state == "stopped" else 3)
-
-
-def _pressed(session: runs.Session, times: int) -> None:
-    if times == 1:
-        running = sum(tally.get("running", 0) for tally in session.live.progress.values())
-        what = f"waiting for {running} running task{'s' if running != 1 else ''}; " if running else ""
-        render.note(f"\nstopping: {what}Ctrl-C again ends now")
-        session.interrupt()
-    else:
-        session.abandon()
-
-
-def _summary(session: runs.Session, settings: Settings, seconds: float, quiet: bool, output: str) -> None:
-    live = session.live
-    outputs = service.shown_outputs(live.outputs_text)
-    if output == "json":
-        counts: dict[str, int] = {}
-        for tally in live.progress.values():
-            for state, many in tally.items():
-                if many and state != "tasks":
-                    counts[state] = counts.get(state, 0) + many
-        failures = [{"task": path, **data} for path, data in live.failures]
-        data = {"run": session.run.id, "state": session.state, "seconds": round(seconds, 3), "tasks": counts, "outputs": outputs, "failures": failures}
-        render.json_out(data)
-        return
-    for name, value in outputs.items():
-        click.echo(f"{name}: {value}")
-    if session.state in ("failed", "cancelled") and live.failures:
-        from penstock.cli.failures import failure_lines
-
-        failure_lines(session.run.id, live.failures, settings)
-    if not quiet:
-        for line in _last_words(session, settings, seconds):
-            render.note(line)
-
-
-def _last_words(session: runs.Session, settings: Settings, seconds: float) -> list[str]:
-    tallies = session.live.progress.values()
-    total = {state: sum(tally.get(state, 0) for tally in tallies) for state in ("succeeded", "reused", "failed", "errored")}
-    parts = [f"{total['succeeded'] + total['reused']:,} tasks done"] + ([f"{total['reused']:,} of them reused"] if total["reused"] else [])
-    if total["failed"] + total["errored"]:
-        parts.append(f"{total['failed'] + total['errored']:,} failed")
-    id, place = session.run.id, runs.place_of(settings)
-    mark, word, colour = {
-        "succeeded": ("✓", "done", "green"), "failed": ("✗", "failed", "red"), "cancelled": ("✗", "cancelled", "yellow"),
-    }.get(session.state, ("⏸", "stopped", "yellow"))  # fmt: skip
-    head = render.paint(f"{mark} {id}", sys.stderr, fg=colour, bold=True)
-    lines = [f"{head} {word} in {seconds:.1f}s · {', '.join(parts)} · kept in {place}"]
-    if session.state == "succeeded":
-        lines.append("  next   penstock show @   penstock show @ --gantt   penstock ls")
-    elif session.state == "stopped":
-        lines.append(f"  next   penstock resume {id}")
-    return lines
+    acting.cancel(name, now, output)

@@ -12,8 +12,10 @@ from typing import Any
 import click
 
 from penstock.cli import render
+from penstock.cli.render import DIM, Line
 from penstock.engine.live import step_of
 from penstock.service.runs import log_text
+from penstock.service.views import cause
 from penstock.settings import Settings
 
 BLOCKS = 5
@@ -39,18 +41,19 @@ def failure_lines(
     out = stream if stream is not None else sys.stderr
     groups = grouped(failures)
     for members in groups[:BLOCKS]:
-        for line in _block(members, settings, out):
-            click.echo(line, file=out)
+        for line in _block(members, settings):
+            render.print_line(line, out)
     shown = sum(len(members) for members in groups[:BLOCKS])
     left = max(total or 0, sum(map(len, groups))) - shown
     if left > 0:
         click.echo(f"  … {left:,} more failed", file=out)
     if groups:
         first = groups[0][0][0]
-        several = len(groups) > 1 or len(groups[0]) > 1 or left > 0
-        words = [f"penstock logs {quoted(f'{run}/{first}')}"] + ([f"penstock logs {run} --failed"] if several else [])
-        words += [f"penstock retry {run}"] if retry else []
-        click.echo("  next   " + "   ".join(words), file=out)
+        click.echo(f"  logs   penstock logs {quoted(f'{run}/{first}')}", file=out)
+        if len(groups) > 1 or len(groups[0]) > 1 or left > 0:
+            click.echo(f"         penstock logs {run} --failed", file=out)
+        if retry:
+            click.echo(f"  retry  penstock retry {run}", file=out)
 
 
 def grouped(failures: Iterable[Failure]) -> list[list[Failure]]:
@@ -71,32 +74,17 @@ def _parents(path: str) -> list[str]:
     return ["/".join(parts[:length]) for length in range(1, len(parts))]
 
 
-def cause(data: Mapping[str, Any]) -> str:
-    """One line: the exit code or the exception, and what was said."""
-    message = " ".join(str(data.get("message") or "").split())
-    code = data.get("exit_code")
-    if code is not None:
-        name = f"signal {-code}" if isinstance(code, int) and code < 0 else f"exit code {code}"
-        return message if name in message or f"exit {code}" in message else f"{name}: {message}" if message else name
-    kind = str(data.get("exception") or "").rpartition(".")[2]
-    if kind and kind not in message:
-        return f"{kind}: {message}" if message else kind
-    return message or "no reason was given"
-
-
-def _block(members: list[Failure], settings: Settings, out: Any) -> Iterable[str]:
+def _block(members: list[Failure], settings: Settings) -> Iterable[Line]:
     path, data = members[0]
     others = f" and {len(members) - 1:,} more of its kind" if len(members) > 1 else ""
     word = "could not be run" if data.get("state") == "errored" else "failed"
     tries = f" ({data['attempts']} attempts)" if data.get("attempts", 0) > 1 else ""
-    head = render.paint(f"✗ {path}", out, fg="red", bold=True)
-    yield f"{head}{others} {word}{tries}: {render.clean(cause(data))}"
+    yield [(f"✗ {path}", {"fg": "red", "bold": True}), (f"{others} {word}{tries}: {render.clean(cause(data))}", {})]
     place = _frame(str(data.get("traceback") or ""))
     if place:
-        yield "    " + render.clean(place)
-    bar = render.paint("│", out, dim=True)
+        yield [("    " + render.clean(place), {})]
     for line in last_lines(settings, data):
-        yield f"    {bar} {render.clean(line)}"
+        yield [("    │ ", DIM), (render.clean(line), {})]
 
 
 def last_lines(settings: Settings, data: Mapping[str, Any], last: int = LAST) -> list[str]:

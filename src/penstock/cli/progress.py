@@ -14,8 +14,10 @@ import time
 from typing import Any
 
 from penstock.cli import board, render
-from penstock.cli.board import Board, Line, Tallies, Times
+from penstock.cli.board import Board
+from penstock.cli.render import Line
 from penstock.graph.model import Workflow
+from penstock.service.views import OVER, Outline, Tallies, Times
 
 PAUSE = 0.1
 """Seconds between two frames, at least."""
@@ -26,7 +28,7 @@ SHARE = 0.05
 class Progress:
     def __init__(self, run: str, workflow: Workflow, stream: Any = None) -> None:
         self.run = run
-        self.board = Board(workflow)
+        self.board = Board(Outline(workflow))
         self.stream = stream if stream is not None else sys.stderr
         self.live = render.is_terminal(self.stream) and os.environ.get("TERM") != "dumb"
         self._last: tuple[Tallies, Times, float, str] | None = None
@@ -76,7 +78,7 @@ class Progress:
         if self._last is None:
             return
         progress, times, seconds, state = self._last
-        self.board.measure(progress, state)
+        self.board.outline.measure(progress, state)
         if not self.live:
             self._tell(times, state)
             return
@@ -86,11 +88,11 @@ class Progress:
         width, height = self._size()
         nodes, rest = self.board.chosen(max(1, height - 2))
         ages = {node.path: max(0.0, seconds - self._began[node.path]) for node in nodes if node.path in self._began}
-        lines: list[Line] = [] if final and state in board.OVER else [self.board.head(self.run, state, seconds, width)]
+        lines: list[Line] = [] if final and state in OVER else [self.board.head(self.run, state, seconds, width)]
         lines += self.board.lines(times, nodes, ages, self.run)
         if rest:
             lines.append(rest)
-        self._draw([board.cut(line, width - 1) for line in lines], width)
+        self._draw([render.cut(line, width - 1) for line in lines], width)
 
     def _tell(self, times: Times, state: str) -> None:
         """In a pipe: what has ended since the last time."""
@@ -105,8 +107,8 @@ class Progress:
         for node in ended:
             if not node.tally:
                 continue  # below something that was not run itself
-            words = board.plain(self.board.details(node)) or "done"
-            many = f" ×{node.total:,}" if node.total and (node.each or node.total > 1) else ""
+            words = render.plain(self.board.details(node)) or "done"
+            many = f" ×{node.total:,}" if node.many and node.total else ""
             spent = board.spent(node, times, {})
             lines.append("  ".join(part for part in (node.path + many, words, spent) if part))
         self._write("".join(line + "\n" for line in lines))
@@ -129,14 +131,14 @@ class Progress:
         return "\r" + (f"\x1b[{rows}A" if rows else "")
 
     def _draw(self, lines: list[Line], width: int) -> None:
-        frame = [board.painted(line, self._paint) for line in lines]
+        frame = [render.painted(line, self._paint) for line in lines]
         if frame == self._frame and width == self._width:
             return
         text = "".join(line + "\x1b[K\n" for line in frame)
         # No cursor and no wrapping meanwhile; both are back before anybody can interrupt us.
         self._write("\x1b[?25l\x1b[?7l" + self._up() + text + "\x1b[J\x1b[?7h\x1b[?25h")
         self._frame, self._width = frame, width
-        self._lengths = [len(board.plain(line)) for line in lines]
+        self._lengths = [len(render.plain(line)) for line in lines]
 
     def _paint(self, text: str, **style: Any) -> str:
         return render.paint(text, self.stream, **style)

@@ -11,7 +11,8 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,10 +27,16 @@ if TYPE_CHECKING:
     from penstock.plan.make import Plan
     from penstock.plan.merge import Merged
     from penstock.plan.reserve import Reservation
+    from penstock.service.forecast import Forecast
 
 ROWS = 200
 """More rows than that are not read on a screen."""
 _SHORT = {"nvidia.com/gpu": "gpu"}
+
+Piece = tuple[str, dict[str, Any]]
+Line = list[Piece]
+"""Text with its style, so that it can be cut to a width before it is painted."""
+DIM: dict[str, Any] = {"dim": True}
 
 
 def is_terminal(stream: Any = None) -> bool:
@@ -50,21 +57,93 @@ def json_out(data: Any) -> None:
     click.echo(json.dumps(data, indent=2, ensure_ascii=False))
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> None:
-    """Columns as wide as they need; on a terminal the last one is cut to what is left."""
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "", colours: Mapping[str, str] | None = None
+) -> None:
+    """Columns as wide as they need; on a terminal what does not fit is cut. `colours`: of cells with just this text."""
     if not is_terminal():
         for row in [head, *rows]:
             click.echo("\t".join(row))
         return
     shown = rows[:ROWS]
     widths = [max(len(row[i]) for row in [head, *shown]) for i in range(len(head))]
-    room = shutil.get_terminal_size().columns
     for number, row in enumerate([head, *shown]):
-        line = indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        line = line if len(line) <= room else line[: room - 1] + "…"
-        click.echo(paint(line, dim=True) if number == 0 else line)
+        line: Line = [(indent, {})]
+        for cell, width in zip(row, widths, strict=True):
+            style = DIM if number == 0 else {"fg": colours[cell]} if colours and cell in colours else {}
+            line += [(cell.ljust(width), style), ("  ", {})]
+        print_line(line)
     if len(rows) > ROWS:
         click.echo(indent + paint(f"… {len(rows) - ROWS:,} more; -o json, or a pipe, shows all", dim=True))
+
+
+def print_line(line: Line, stream: Any = None) -> None:
+    """On a terminal cut to its width; elsewhere whole."""
+    if not is_terminal(stream):
+        click.echo(plain(line), file=stream)
+        return
+    shown = cut(trimmed(line), shutil.get_terminal_size().columns)
+    click.echo(painted(shown, lambda text, **style: paint(text, stream, **style)), file=stream)
+
+
+def cut(line: Line, width: int) -> Line:
+    found: Line = []
+    left = width
+    for text, style in line:
+        if len(text) > left:
+            found.append((text[: max(0, left - 1)] + "…" if left else "", style))
+            return found
+        found.append((text, style))
+        left -= len(text)
+    return found
+
+
+def plain(line: Line) -> str:
+    return "".join(text for text, _ in line).rstrip()
+
+
+def painted(line: Line, paint: Callable[..., str]) -> str:
+    return "".join(paint(text, **style) if style else text for text, style in line)
+
+
+def trimmed(line: Line) -> Line:
+    """Without blanks at the end."""
+    found = list(line)
+    while found and not found[-1][0].strip():
+        found.pop()
+    return [*found[:-1], (found[-1][0].rstrip(), found[-1][1])] if found else []
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+
+def duration(seconds: float) -> str:
+    """12ms, 0.4s, 31s, 1m12s, 1h05m, 2d03h: never more than six characters or so."""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    if seconds < 59.5:
+        return f"{seconds:.0f}s"
+    whole = int(seconds + 0.5)
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
+
+
+def when(at: float, now: float | None = None) -> str:
+    """To a terminal `3m ago`; to a pipe the date and time in full."""
+    from datetime import datetime
+
+    if not is_terminal():
+        return datetime.fromtimestamp(at).astimezone().isoformat(timespec="seconds")
+    age = max(0.0, (time.time() if now is None else now) - at)
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "m")):
+        if age >= unit:
+            return f"{age / unit:.0f}{name} ago"
+    return f"{age:.0f}s ago"
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
@@ -159,7 +238,7 @@ def _by_weight(item: tuple[str, int]) -> tuple[int, str]:
     return {"cpu": 1, "memory": 2}.get(item[0], 0), item[0]
 
 
-def plan(found: Plan) -> None:
+def plan(found: Plan, expected: Forecast | None = None) -> None:
     workflow = found.workflow
     queue = f" → queue {workflow.queue}" if workflow.queue else ""
     click.echo(
@@ -169,7 +248,7 @@ def plan(found: Plan) -> None:
         click.echo(
             "  "
             + paint("with   ", dim=True)
-            + ", ".join(f"{name}={_brief(value)}" for name, value in found.params.items())
+            + ", ".join(f"{name}={brief(value)}" for name, value in found.params.items())
         )
     missing = [param.name for param in workflow.params if param.name not in found.params]
     if missing:
@@ -177,7 +256,12 @@ def plan(found: Plan) -> None:
     click.echo()
     of_step = {path: number for number, stage in enumerate(found.stages, 1) for path in stage.steps}
     rows = [_step_row(planned, calls, of_step, found) for planned, calls in found.level.walk()]
-    table(["STAGE", "STEP", "TASKS", "EACH NEEDS", "RUNS"], rows, "  ")
+    head = ["STAGE", "STEP", "TASKS", "EACH NEEDS", "RUNS"]
+    if expected is not None:
+        head.insert(4, "NOW")
+        for (planned, _), row in zip(found.level.walk(), rows, strict=True):
+            row.insert(4, _now(expected, planned))
+    table(head, rows, "  ")
     click.echo()
     _reservations(found)
     _demand(found)
@@ -190,6 +274,13 @@ def _step_row(planned: Planned, calls: Size, of_step: Mapping[str, int], found: 
     tasks = str(planned.tasks) if planned.step.each is None else f"×{planned.tasks}"
     needs = "" if planned.inner is not None else _needs(planned.step)
     return [stage, planned.path, tasks, needs, _runs(planned, calls, found)]
+
+
+def _now(expected: Forecast, planned: Planned) -> str:
+    one = expected.steps.get(planned.path)
+    if one is None:
+        return ""
+    return f"{one.word()}: {'; '.join(one.why)}" if one.why else one.word()
 
 
 def _needs(step: Step) -> str:
@@ -265,7 +356,7 @@ def _demand(found: Plan) -> None:
     table(["PEAK OF", "AT ONCE", "SUM", "WHEN THESE RUN TOGETHER"], rows, "  ")
 
 
-def _brief(value: Any) -> str:
+def brief(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str) else value
     return text if len(text) <= 40 else text[:39] + "…"
 

@@ -35,12 +35,14 @@ _output = click.option(
 def plan(file: str, given: tuple[str, ...], unit: str | None, output: str) -> None:
     """Show what FILE would run: steps, stages, what each needs, and the peak against the sum.
 
-    Nothing is run and nothing is written. Sizes that are only known at run time are marked '?' and explained."""
+    Nothing is run and nothing is written. Where runs are recorded (.penstock), NOW says what a run would do with each step: reuse a
+    result, share one that is being computed, or run. Sizes that are only known at run time are marked '?' and explained."""
     found = service.plan(file, given, unit)
+    expected = service.expectations(found)
     if output == "json":
-        render.json_out(found.as_data())
+        render.json_out(found.as_data() | ({"now": expected.as_data()} if expected is not None else {}))
     else:
-        render.plan(found)
+        render.plan(found, expected)
 
 
 @click.command()
@@ -100,12 +102,65 @@ def merge(files: tuple[str, ...], given: tuple[str, ...], name: str | None, outp
 @_params
 @_output
 def diff(before: str, after: str, given: tuple[str, ...], output: str) -> None:
-    """Compare the plans of two workflow files: what would run again and why, and what changes in demand."""
+    """Compare two workflow files, two runs, or one with the other.
+
+    Of files: what would run again and why, and what changes in demand. Of runs: parameters, outcome, outputs, time for each step, and
+    what was reused. A file is compared with a run by what was recorded of the run; parameters that are not given are the run's.
+
+    \b
+    penstock diff old.py new.py
+    penstock diff finetune-3 @
+    penstock diff @ flow.py
+
+    As JSON, with a file: {added, removed, renamed, changed, same, demand, params, workflow}. Of two runs: {before, after, plan, steps:
+    [{step, before, after, state_before, state_after, reused}], outputs}."""
+    sides = [_is_run(before), _is_run(after)]
+    if any(sides):
+        _diff_runs(before, after, sides, given, output)
+        return
     found = service.diff(before, after, given)
     if output == "json":
         render.json_out(found.as_data())
     else:
         render.diff(found)
+
+
+def _is_run(target: str) -> bool:
+    """What is there as a file, or is called like one, is a file."""
+    if target.startswith("@"):
+        return True
+    if "/" in target or ":" in target:
+        return False
+    return not Path(target).exists() and Path(target).suffix not in (".py", *service.DOCUMENTS)
+
+
+def _diff_runs(before: str, after: str, sides: list[bool], given: tuple[str, ...], output: str) -> None:
+    from penstock.cli.common import look_into
+    from penstock.service import runs, views
+    from penstock.settings import read
+
+    settings = read()
+    with look_into(settings) as store:
+        found = [
+            runs.find(store, name) if is_run else None for name, is_run in zip((before, after), sides, strict=True)
+        ]
+        a, b = found
+        if a is not None and b is not None:
+            if given:
+                raise click.UsageError("-p goes with a file; a run has its own parameters.")
+            compared = views.compare(store, a, b, settings)
+            if output == "json":
+                render.json_out(compared.as_data())
+            else:
+                from penstock.cli.screens import comparison
+
+                comparison(compared)
+            return
+        changes = views.compare_file(store, before if a is None else a, after if b is None else b, given)
+    if output == "json":
+        render.json_out(changes.as_data())
+    else:
+        render.diff(changes)
 
 
 def _deliver(text: str, out: Path | None) -> None:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from penstock.artifacts.values import Stored
 from penstock.graph.codec import canonical, encode
 from penstock.graph.evaluate import EvaluationError, evaluate, resolve
 from penstock.graph.expr import Expr, simple_path
@@ -32,6 +31,7 @@ from penstock.graph.model import (
     action_values,
     expressions,
 )
+from penstock.graph.stored import Stored
 
 FILES: Final = "/tmp/penstock/inputs"
 """Where a file is laid for a command that names no path for it."""
@@ -90,7 +90,9 @@ class StepPlan:
         self.prefix = b"" if self.private else canonical(_identity(step, self.static)).encode("utf-8", "surrogatepass")
         self.widened: Step | None = None
 
-    def inputs(self, params: Mapping[str, Any], steps: Mapping[str, Any], view: Mapping[str, Any], item: Any) -> dict[str, Any]:
+    def inputs(
+        self, params: Mapping[str, Any], steps: Mapping[str, Any], view: Mapping[str, Any], item: Any
+    ) -> dict[str, Any]:
         """Raises EvaluationError, KeyError."""
         found = {}
         for name, mode, payload in self.getters:
@@ -116,7 +118,11 @@ class StepPlan:
         if self.static:
             return action
         places = self.paths(inputs)
-        seen = Loaded({**inputs, **places}, fetch) if places or any(type(v) is Stored or type(v) is list for v in inputs.values()) else inputs
+        seen = (
+            Loaded({**inputs, **places}, fetch)
+            if places or any(type(v) is Stored or type(v) is list for v in inputs.values())
+            else inputs
+        )
         scope = {**view, "inputs": seen} if item is None else {**view, "inputs": seen, "item": item}
         return dataclasses.replace(action, **{name: resolve(value, scope) for name, value in action_values(action)})
 
@@ -137,9 +143,7 @@ class StepPlan:
         if not any(given.path is None and given.name in places for given in self.step.inputs):
             return self.step
         if self.widened is None:
-            given = tuple(
-                dataclasses.replace(one, path=one.path or places.get(one.name)) for one in self.step.inputs
-            )
+            given = tuple(dataclasses.replace(one, path=one.path or places.get(one.name)) for one in self.step.inputs)
             self.widened = dataclasses.replace(self.step, inputs=given)
         return self.widened
 
@@ -275,7 +279,9 @@ class Items:
 
     __slots__ = ("_axes", "_listed", "count")
 
-    def __init__(self, axes: Sequence[Mapping[str, Any]], view: Mapping[str, Any], each: Callable[..., Iterable[dict[str, Any]]]) -> None:
+    def __init__(
+        self, axes: Sequence[Mapping[str, Any]], view: Mapping[str, Any], each: Callable[..., Iterable[dict[str, Any]]]
+    ) -> None:
         """Raises EvaluationError, or ValueError if lists that advance together differ in length."""
         self._listed: list[dict[str, Any]] | None = None
         self._axes: list[tuple[dict[str, Any], int]] = []
@@ -288,7 +294,9 @@ class Items:
             lists = {name: _sequence(name, value, view) for name, value in axis.items()}
             sizes = {len(one) for one in lists.values()}
             if len(sizes) > 1:
-                raise ValueError("the lists " + ", ".join(f"{n} ({len(v)})" for n, v in lists.items()) + " differ in length")
+                raise ValueError(
+                    "the lists " + ", ".join(f"{n} ({len(v)})" for n, v in lists.items()) + " differ in length"
+                )
             size = sizes.pop()
             self._axes.append((lists, size))
             self.count *= size

@@ -27,7 +27,20 @@ DONE = frozenset({"succeeded", "reused", "failed", "errored", "skipped", "omitte
 class Extra:
     """What the engine keeps of a task beside what the machine does."""
 
-    __slots__ = ("cancelled", "held", "lane", "log", "lost", "order", "resume_at", "shown", "started", "state", "timed_out", "timer")
+    __slots__ = (
+        "cancelled",
+        "held",
+        "lane",
+        "log",
+        "lost",
+        "order",
+        "resume_at",
+        "shown",
+        "started",
+        "state",
+        "timed_out",
+        "timer",
+    )
 
     def __init__(self) -> None:
         self.state = ""
@@ -67,6 +80,8 @@ class Live:
         self.outputs_text: str | None = None
         self.progress: dict[str, dict[str, int]] = {}
         """Step path -> tasks by state, `tasks` among them: how many there are in all, as far as is known."""
+        self.timed: list[Task] = []
+        """Called workflows that have begun and have a time limit."""
         self.counts: dict[str, int] = {}
         """Tasks by state, of the whole run."""
         self.failures: list[tuple[str, dict[str, Any]]] = []
@@ -137,6 +152,8 @@ class Live:
                 extra(task).started = self.now()
                 self.log("task.started", task.path, f'{{"attempt":{task.attempt},"on":"workflow"}}')
                 self.row(task, "running")
+                if task.step.timeout is not None:
+                    self.timed.append(task)
             machine.opened.clear()
         if machine.facts:
             for kind, task, outcome, outputs, why in machine.facts:
@@ -150,9 +167,9 @@ class Live:
                     self.failed(task.path, data)
             machine.facts.clear()
         if machine.notes:
-            for kind, path, said, task in machine.notes:
+            for kind, path, said, called in machine.notes:
                 self.note(kind, path, said)
-                self._noted(kind, path, said, task)
+                self._noted(kind, path, said, called)
             machine.notes.clear()
 
     def _noted(self, kind: str, path: str, said: Mapping[str, Any], task: Task | None) -> None:
@@ -179,7 +196,9 @@ class Live:
 
     # -- how a task ended ---------------------------------------------------------------------------------------------
 
-    def succeeded(self, task: Task, outputs: Mapping[str, Any], text: str, report: Ended | None, reused: Mapping[str, Any] | None) -> None:
+    def succeeded(
+        self, task: Task, outputs: Mapping[str, Any], text: str, report: Ended | None, reused: Mapping[str, Any] | None
+    ) -> None:
         kept = extra(task)
         parts = [f'"attempt":{task.attempt}'] if task.attempt else []
         parts.append(f'"key":"{task.key}"' if task.key and text == "" else f'"outputs":{text}')
@@ -206,7 +225,9 @@ class Live:
         if kind != "cancelled":
             self.failed(task.path, data)
         message = data.get("message", "")
-        self.machine.ended(task, OUTCOMES[kind], {}, f"{task.path} {kind}: {message}" if message else f"{task.path} {kind}")
+        self.machine.ended(
+            task, OUTCOMES[kind], {}, f"{task.path} {kind}: {message}" if message else f"{task.path} {kind}"
+        )
 
 
 def step_of(path: str) -> str:
@@ -214,4 +235,3 @@ def step_of(path: str) -> str:
     if "[" not in path and "#" not in path:
         return path
     return "/".join(part.partition("[")[0].partition("#")[0] for part in path.split("/"))
-

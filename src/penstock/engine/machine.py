@@ -63,7 +63,22 @@ class Task:
 class StepState:
     """A step whose time has come, until all its tasks have ended."""
 
-    __slots__ = ("columns", "cursor", "done", "items", "limit", "live", "n", "path", "plan", "queued", "rounds", "scope", "status", "tally")
+    __slots__ = (
+        "columns",
+        "cursor",
+        "done",
+        "items",
+        "limit",
+        "live",
+        "n",
+        "path",
+        "plan",
+        "queued",
+        "rounds",
+        "scope",
+        "status",
+        "tally",
+    )
 
     def __init__(self, scope: Scope, plan: StepPlan, items: Items | None) -> None:
         self.scope = scope
@@ -102,7 +117,9 @@ class Scope:
         "view", "waiting", "why",
     )  # fmt: skip
 
-    def __init__(self, blueprint: Blueprint, params: dict[str, Any], prefix: str, step_prefix: str, owner: Task | None) -> None:
+    def __init__(
+        self, blueprint: Blueprint, params: dict[str, Any], prefix: str, step_prefix: str, owner: Task | None
+    ) -> None:
         self.blueprint = blueprint
         self.params = params
         self.prefix = prefix
@@ -164,6 +181,9 @@ class Machine:
         """Of tasks that were started and had not ended when the log stops."""
         self.replaying = False
         self.ignored = 0
+        """Events of the log that had no place."""
+        self.settled = 0
+        """Tasks that were over as soon as they were looked at."""
         self._enter(blueprint, dict(params), "", "", None)
 
     # -- taking tasks ------------------------------------------------------------------------------------------------
@@ -264,7 +284,10 @@ class Machine:
         self.live[task.path] = task
         return task
 
-    def _at_once(self, kind: str, task: Task, outcome: Outcome, outputs: dict[str, Any], why: str, logged: bool) -> None:
+    def _at_once(
+        self, kind: str, task: Task, outcome: Outcome, outputs: dict[str, Any], why: str, logged: bool
+    ) -> None:
+        self.settled += 1
         if logged:
             self.facts.append((kind, task, outcome, outputs, why))
         self._task_over(task, outcome, outputs, why)
@@ -282,7 +305,9 @@ class Machine:
                     self._at_once("task.errored", task, ERRORED, {}, self.why_not, logged)
                 else:
                     outputs = {output: task.inputs[name] for name, output in loop.carry.items() if name in task.inputs}
-                    self._at_once("task.succeeded", task, SUCCEEDED, outputs, "no round: the condition does not hold", logged)
+                    self._at_once(
+                        "task.succeeded", task, SUCCEEDED, outputs, "no round: the condition does not hold", logged
+                    )
                 return None
         return self._ready(task, item, logged)
 
@@ -344,7 +369,9 @@ class Machine:
                 return
             outcome, why = self.last[0], self.last[1] or why
             if outcome is not SUCCEEDED:
-                self.notes.append((f"task.{outcome}", task.state.task_path(task.index, 0), {"follows": True, "message": why}, None))
+                self.notes.append(
+                    (f"task.{outcome}", task.state.task_path(task.index, 0), {"follows": True, "message": why}, None)
+                )
         self._task_over(task, outcome, outputs, why)
 
     def cancel(self, why: str = "cancelled", exits: bool = True) -> None:
@@ -364,7 +391,9 @@ class Machine:
 
     # -- scopes -------------------------------------------------------------------------------------------------------
 
-    def _enter(self, blueprint: Blueprint, params: dict[str, Any], prefix: str, step_prefix: str, owner: Task | None) -> Scope:
+    def _enter(
+        self, blueprint: Blueprint, params: dict[str, Any], prefix: str, step_prefix: str, owner: Task | None
+    ) -> Scope:
         scope = Scope(blueprint, params, prefix, step_prefix, owner)
         self.scopes[prefix] = scope
         if owner is None:
@@ -412,7 +441,9 @@ class Machine:
                 return self._noted(scope, step, OMITTED, f"{step.trigger.text} does not hold", {})
             items = None
             if step.when is not None:
-                holds = decide(step.when, scope.view) if step.each is not None else evaluate(step.when, scope.view) is True
+                holds = (
+                    decide(step.when, scope.view) if step.each is not None else evaluate(step.when, scope.view) is True
+                )
                 if holds is False:
                     return self._noted(scope, step, SKIPPED, f"{step.when.text} does not hold", plan.defaults())
             if step.each is not None:
@@ -424,7 +455,14 @@ class Machine:
         state = StepState(scope, plan, items)
         scope.states[number] = state
         if items is not None and not self.replaying:
-            self.notes.append(("step.ready", state.path if not scope.prefix else scope.prefix + step.name, {"tasks": items.count}, None))
+            self.notes.append(
+                (
+                    "step.ready",
+                    state.path if not scope.prefix else scope.prefix + step.name,
+                    {"tasks": items.count},
+                    None,
+                )
+            )
         self._queue(state)
         return None
 
@@ -437,7 +475,9 @@ class Machine:
         else:
             self.lanes.setdefault(self.lane_of(state.plan.step), deque()).append(state)
 
-    def _noted(self, scope: Scope, step: Step, outcome: Outcome, why: str, outputs: dict[str, Any]) -> tuple[Outcome, dict[str, Any]]:
+    def _noted(
+        self, scope: Scope, step: Step, outcome: Outcome, why: str, outputs: dict[str, Any]
+    ) -> tuple[Outcome, dict[str, Any]]:
         if not self.replaying:
             self.notes.append((f"step.{outcome}", scope.prefix + step.name, {"message": why}, None))
         return outcome, outputs
@@ -481,7 +521,11 @@ class Machine:
             scope.why = scope.why or why
         if number not in scope.failures[-1:]:
             scope.failures.append(number)
-        if (scope.blueprint.workflow.fail_fast or (self.fail_fast and scope.phase == "main")) and not scope.halted and number < scope.blueprint.main:
+        if (
+            (scope.blueprint.workflow.fail_fast or (self.fail_fast and scope.phase == "main"))
+            and not scope.halted
+            and number < scope.blueprint.main
+        ):
             self._halt(self.root if self.fail_fast else scope, "fail fast", why)
 
     def _step_over(self, scope: Scope, number: int, outcome: Outcome, outputs: dict[str, Any]) -> list[int]:
@@ -561,7 +605,9 @@ class Machine:
             self.called[owner.path] = (owner, outcome, why)
             return
         if not self.replaying:
-            self.notes.append((f"task.{outcome}", owner.path, {"follows": True, "message": why} if why else {"follows": True}, owner))
+            self.notes.append(
+                (f"task.{outcome}", owner.path, {"follows": True, "message": why} if why else {"follows": True}, owner)
+            )
         self.ended(owner, outcome, outputs, why)
 
     def _results(self, scope: Scope) -> tuple[dict[str, Any], str]:

@@ -35,7 +35,7 @@ def replay(live: Live, store: Store) -> list[Task]:
         machine.advance()
     machine.replaying = False
     for part in (machine.notes, machine.facts, machine.opened, machine.stopping):
-        part.clear()  # type: ignore[attr-defined]
+        part.clear()
     for path in list(machine.called):
         machine.ended(machine.called.pop(path)[0], Outcome.FAILED, {})
     recount(live, store)
@@ -73,9 +73,11 @@ def _apply(live: Live, event: Event, results: dict[str, Any]) -> None:
         machine.stopping.clear()
     if not kind.startswith("task.") or event.data.get("follows"):
         return
+    settled = machine.settled
     task = machine.find(event.task)
     if task is None:
-        machine.ignored += 1
+        # Either it was over as soon as it was looked at, as it was then, or it belongs to what a retry has taken back.
+        machine.ignored += settled == machine.settled
         return
     if task.state.plan.inner is not None:
         _called(live, event, task)
@@ -92,7 +94,7 @@ def _apply(live: Live, event: Event, results: dict[str, Any]) -> None:
             task.tries = int(data.get("tries", task.tries))
             kept.state, kept.resume_at = "retrying", event.at + float(data["retry"])
     elif kind == "task.lost":
-        kept.lost += 1
+        kept.lost += "exit_code" in data  # its worker died; that an engine did is no fault of the task
         kept.state = "lost"
     elif kind == "task.started":
         kept.state = "running"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
-from penstock.backends.base import Ended
 from penstock.graph.evaluate import EvaluationError, evaluate
 from penstock.graph.model import Outcome, Retry
 
@@ -12,7 +12,18 @@ LOST_LIMIT = 3
 """So many times a task may take its worker down with it before it is held to be at fault."""
 
 
-def delay(policy: Retry | None, tries: int, report: Ended, timed_out: bool, chance: Callable[[], float]) -> float | None:
+class Report(Protocol):
+    """What is looked at of a report that an attempt has ended (backends.base.Ended)."""
+
+    outcome: Outcome
+    exit_code: int | None
+    exception: str
+    message: str
+
+
+def delay(
+    policy: Retry | None, tries: int, report: Report, timed_out: bool, chance: Callable[[], float]
+) -> float | None:
     """Seconds until the next attempt, or None if this was the last. `tries`: failures so far, this one included."""
     if policy is None or tries > policy.limit:
         return None
@@ -37,7 +48,7 @@ def _names(wanted: str, raised: str) -> bool:
     return wanted == raised or wanted == raised.rpartition(".")[2]
 
 
-def _holds(policy: Retry, tries: int, report: Ended, kind: str) -> bool:
+def _holds(policy: Retry, tries: int, report: Report, kind: str) -> bool:
     assert policy.when is not None
     attempt = {
         "exit_code": report.exit_code if report.exit_code is not None else -1,

@@ -47,7 +47,7 @@ class Shares:
 
     def leave(self, who: Who) -> Flight | None:
         """Somebody no longer wants the key. The flight, if it goes on under another owner."""
-        live, task = who
+        task = who[1]
         flight = self.flights.get(task.key)
         if flight is None:
             return None

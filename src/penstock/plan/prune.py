@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from penstock.errors import PlanError, Problem, nearest
+from penstock.graph.expr import references
 from penstock.graph.links import Links
 from penstock.graph.model import Output, Workflow, expressions
-from penstock.graph.expr import references
 
 
 def prune(workflow: Workflow, until: Sequence[str], links: Mapping[str, Links]) -> Workflow:
@@ -18,7 +18,9 @@ def prune(workflow: Workflow, until: Sequence[str], links: Mapping[str, Links]) 
     for name in until:
         if name not in names:
             known = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-            raise PlanError(Problem("P406", f"there is no step {name!r} to stop at", f"known: {known}.{nearest(name, names)}"))
+            raise PlanError(
+                Problem("P406", f"there is no step {name!r} to stop at", f"known: {known}.{nearest(name, names)}")
+            )
     keep: set[str] = set()
     todo = list(until)
     while todo:
@@ -36,4 +38,9 @@ def prune(workflow: Workflow, until: Sequence[str], links: Mapping[str, Links]) 
 
 
 def _reads(output: Output) -> set[str]:
-    return {path[1] for expr in expressions(output.value) for path in references(expr.text) if path[0] == "steps" and len(path) > 1}
+    return {
+        path[1]
+        for expr in expressions(output.value)
+        for path in references(expr.text)
+        if path[0] == "steps" and len(path) > 1
+    }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.plan.diff import PlanDiff
     from penstock.plan.make import Plan
     from penstock.plan.merge import Merged
+    from penstock.service.forecast import Forecast
 
 DOCUMENTS = (".yaml", ".yml", ".json")
 DRAWINGS = ("mermaid", "dot", "tree", "svg")
@@ -149,6 +150,22 @@ def plan(target: str, given: Sequence[str] = (), unit: str | None = None) -> Pla
     return make(workflow, parameters(workflow, given), unit)
 
 
+def expectations(found: Plan) -> Forecast | None:
+    """What a run of this plan would reuse, share or run now. None if nothing was ever run here, or a parameter is missing."""
+    from penstock.settings import read
+
+    settings = read()
+    if any(param.name not in found.params for param in found.workflow.params):
+        return None
+    if settings.store == str(settings.home) and not (settings.home / "state.db").exists():
+        return None
+    from penstock.service.forecast import forecast
+    from penstock.store.sql import open_store
+
+    with open_store(settings.store) as store:
+        return forecast(found, store, settings)
+
+
 def draw(target: str, to: str) -> str:
     """The workflow as a picture or as text. Raises InvalidWorkflow."""
     from penstock.errors import InvalidWorkflow
@@ -204,7 +221,8 @@ def diff(before: str, after: str, given: Sequence[str] = ()) -> PlanDiff:
 
 def shown_outputs(text: str | None) -> dict[str, Any]:
     """The outputs of a run as they are shown: what is kept as a blob is named, not opened."""
-    from penstock.artifacts.values import Stored, loads
+    from penstock.artifacts.values import loads
+    from penstock.graph.stored import Stored
 
     def shown(value: Any) -> Any:
         if isinstance(value, Stored):

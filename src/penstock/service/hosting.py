@@ -20,8 +20,15 @@ Start = Callable[[Engine], Live]
 
 
 class Host:
-    def __init__(self, settings: Settings, on: Mapping[str, str] | None = None, backends: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        on: Mapping[str, str] | None = None,
+        backends: Mapping[str, Any] | None = None,
+        id: str = "",
+    ) -> None:
         self.settings = settings
+        self.id = id
         self.on = dict(on or {})
         self.backends = dict(backends or {})
         self.functions: dict[tuple[str, str, str], Callable[..., Any]] = {}
@@ -101,7 +108,7 @@ class Host:
         self._loop = asyncio.get_running_loop()
         with open_store(self.settings.store) as store:
             engine = Engine(
-                store, self.settings.home, Blobs(self.settings.artifacts), jobs=self.settings.jobs, on=self.on, backends=self.backends,
+                store, self.settings.home, Blobs(self.settings.artifacts), jobs=self.settings.jobs, id=self.id, on=self.on, backends=self.backends,
             )  # fmt: skip
             self.engine = engine
             engine.clean()

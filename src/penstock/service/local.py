@@ -25,7 +25,9 @@ class RunFailed(PenstockError):
 class Run:
     """One execution of a workflow, while it goes on and after."""
 
-    def __init__(self, session: verbs.Session, settings: Settings, workflow: Workflow, runner: LocalRunner | None) -> None:
+    def __init__(
+        self, session: verbs.Session, settings: Settings, workflow: Workflow, runner: LocalRunner | None
+    ) -> None:
         self._session = session
         self._settings = settings
         self._workflow = workflow

@@ -6,7 +6,6 @@ and folds its log. `Session` is that engine with the run in it, for whoever want
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import time
@@ -68,14 +67,25 @@ class Submission:
         if missing:
             raise PlanError(
                 [
-                    Problem("P408", f"the parameter {name!r} has no value", f"give it one: -p {name}=…", where=f"params.{name}")
+                    Problem(
+                        "P408",
+                        f"the parameter {name!r} has no value",
+                        f"give it one: -p {name}=…",
+                        where=f"params.{name}",
+                    )
                     for name in missing
                 ]
             )
         self.workflow = workflow
         self.params = {name: _lists(value) for name, value in self.plan.params.items()}
         self.options: dict[str, Any] = {"place": os.getcwd()}
-        for name, value in (("file", file), ("until", list(until)), ("fail_fast", fail_fast), ("fresh", fresh), ("on", dict(on or {}))):
+        for name, value in (
+            ("file", file),
+            ("until", list(until)),
+            ("fail_fast", fail_fast),
+            ("fresh", fresh),
+            ("on", dict(on or {})),
+        ):
             if value:
                 self.options[name] = value
 
@@ -102,7 +112,10 @@ class Submission:
         if not runs or runs[0].state in FINAL:
             return None
         run = runs[0]
-        same = run.params == json.loads(json.dumps(self.params)) and {**run.options, "bundle": ""} == {**self.options, "bundle": ""}
+        same = run.params == json.loads(json.dumps(self.params)) and {**run.options, "bundle": ""} == {
+            **self.options,
+            "bundle": "",
+        }
         if not same or run.options.get("bundle") != self.options.get("bundle") or owner_alive(store, run) is not False:
             return None
         return run if run.digest == codec.digest(self.workflow) else None
@@ -117,6 +130,8 @@ def _lists(value: Any) -> Any:
 
 
 def user() -> str:
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -172,7 +187,14 @@ def begin(host: Host, submission: Submission, functions: Functions, again: bool 
     return Session(host, host.take(start, functions))
 
 
-def go_on(host: Host, id: str, retried: str = "", cancelled: str = "", now: bool = False, resumed: Mapping[str, Any] | None = None) -> Session:
+def go_on(
+    host: Host,
+    id: str,
+    retried: str = "",
+    cancelled: str = "",
+    now: bool = False,
+    resumed: Mapping[str, Any] | None = None,
+) -> Session:
     """Take up a run that nobody is at."""
 
     def start(engine: Engine) -> Live:
@@ -203,7 +225,11 @@ def own(engine: Engine, run: Run) -> Run:
 def _busy(store: Store, run: Run) -> Problem:
     holder = next((one for one in store.engines() if one.id == run.engine), None)
     who = f"process {holder.pid} on {holder.host.partition('/')[0]}" if holder is not None else "another engine"
-    return Problem("P411", f"{run.id} is being run by {who}", f"watch it: penstock watch {run.id}; or end it: penstock cancel {run.id}")
+    return Problem(
+        "P411",
+        f"{run.id} is being run by {who}",
+        f"watch it: penstock watch {run.id}; or end it: penstock cancel {run.id}",
+    )
 
 
 def owner_alive(store: Store, run: Run) -> bool | None:
@@ -265,7 +291,11 @@ def ask(store: Store, run: Run, verb: str, data: Mapping[str, Any], patience: fl
             return current or run
         time.sleep(0.05)
     raise Refused(
-        Problem("P412", f"the engine of {run.id} does not answer", "if its process hangs, end it (kill -9) and resume the run")
+        Problem(
+            "P412",
+            f"the engine of {run.id} does not answer",
+            "if its process hangs, end it (kill -9) and resume the run",
+        )
     )
 
 
@@ -295,7 +325,12 @@ def resume_outputs(workflow: Workflow, row: TaskRow, given: Sequence[str]) -> di
         if output.name not in found:
             if output.default is MISSING:
                 raise PlanError(
-                    Problem("P408", f"{row.task} waits for a value of {output.name!r}", f"give it: -p {output.name}=…", where=row.task)
+                    Problem(
+                        "P408",
+                        f"{row.task} waits for a value of {output.name!r}",
+                        f"give it: -p {output.name}=…",
+                        where=row.task,
+                    )
                 )
             found[output.name] = output.default
     return found
@@ -324,9 +359,16 @@ def spawn(settings: Settings, id: str) -> int:
     log = settings.home / "logs" / f"{id}.engine.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     words = [sys.executable, "-m", "penstock", "resume", id, "--quiet", "-j", str(settings.jobs)]
-    env = {**os.environ, "PENSTOCK_HOME": str(settings.home), "PENSTOCK_STORE": settings.store, "PENSTOCK_ARTIFACTS": settings.artifacts}
+    env = {
+        **os.environ,
+        "PENSTOCK_HOME": str(settings.home),
+        "PENSTOCK_STORE": settings.store,
+        "PENSTOCK_ARTIFACTS": settings.artifacts,
+    }
     with open(log, "ab") as out:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True)
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True
+        )
     process.returncode = 0  # it is not ours to wait for
     return process.pid
 

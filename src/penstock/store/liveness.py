@@ -15,9 +15,9 @@ PATIENCE = 30.0
 """Seconds without a heartbeat after which an engine elsewhere counts as dead."""
 
 
-def identity() -> Engine:
-    """This process, under a new id."""
-    return Engine(os.urandom(16).hex(), _host(), os.getpid(), _born(os.getpid()) or "", 0)
+def identity(id: str = "") -> Engine:
+    """This process, under a new id, or one that was made before."""
+    return Engine(id or os.urandom(16).hex(), _host(), os.getpid(), _born(os.getpid()) or "", 0)
 
 
 def alive(engine: Engine) -> bool | None:

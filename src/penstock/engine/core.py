@@ -1,0 +1,176 @@
+"""What all parts of an engine share: its state, its backends, and how its facts get into the store. Called by attempts, sharing
+and loop, which build on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.artifacts.blobs import Blobs
+from penstock.artifacts.values import load
+from penstock.backends.base import Context, Inbox, Order, make_backend
+from penstock.engine.live import Live, extra
+from penstock.engine.machine import Task
+from penstock.engine.share import Shares, Who, origin
+from penstock.graph.model import Function, Step
+from penstock.graph.stored import Stored
+from penstock.store import liveness
+from penstock.store.base import Batch, Disconnected
+from penstock.store.sql import Store
+
+PATIENCE = 600.0
+"""Seconds to wait for a database that has gone away."""
+SUSPEND, INLINE = "suspend", "inline"
+LANES: Mapping[str, str] = {
+    "function": "workers", "container": "container", "script": "process", "resource": "resource", "http": "http", "suspend": SUSPEND,
+}  # fmt: skip
+"""Which backend runs which kind of step, unless the user says otherwise."""
+
+
+class Core:
+    def __init__(
+        self,
+        store: Store,
+        home: Path,
+        blobs: Blobs,
+        *,
+        jobs: int,
+        id: str = "",
+        on: Mapping[str, str] | None = None,
+        functions: Mapping[tuple[str, str, str], Callable[..., Any]] | None = None,
+        environ: Mapping[str, str] | None = None,
+        backends: Mapping[str, Any] | None = None,
+        now: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.store = store
+        self.home = home
+        self.blobs = blobs
+        self.on = {**LANES, **(on or {})}
+        self.now = now
+        self.chance = chance
+        self.me = liveness.identity(id)
+        self.loop = asyncio.get_running_loop()
+        self.inbox = Inbox(self.loop)
+        self.context = Context(
+            home=home, blobs=blobs, inbox=self.inbox, jobs=jobs, engine=self.me.id, now=now, environ=os.environ if environ is None else environ, functions=dict(functions or {}),
+        )  # fmt: skip
+        self.backends: dict[str, Any] = dict(backends or {})
+        self.batch = Batch()
+        self.lives: dict[int, Live] = {}
+        self.shares = Shares()
+        self.landed: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+        """Results of this very transaction, which the store cannot tell yet."""
+        self.orders: dict[str, Who] = {}
+        self.ready_orders: dict[str, list[Order]] = {}
+        self.due: list[Callable[[], None]] = []
+        self.stopping = False
+        self.closed = False
+        self.failure: BaseException | None = None
+        self.watch = liveness.Watch()
+        self.asked = 0
+        self.keep = False
+        self._ids: dict[int, str] = {}
+        self.token: object = None
+        store.register(self.me, now())
+
+    def lane_of(self, step: Step) -> str:
+        action = step.action
+        kind = action.kind
+        if kind == "script" and action.image is not None:  # type: ignore[union-attr]
+            kind = "container"
+        elif isinstance(action, Function):
+            if action.image is not None and self.on["container"] != "process":
+                kind = "container"
+            elif step.replicas > 1:
+                return self.on["script"] if self.on["function"] == LANES["function"] else self.on["function"]
+        return self.on.get(kind, kind)
+
+    def fetch(self, stored: Stored) -> Any:
+        return load(stored, self.blobs, self.home / "work")
+
+    def backend(self, lane: str) -> Any:
+        found = self.backends.get(lane)
+        if found is None:
+            found = self.backends[lane] = make_backend(lane, self.context)
+        return found
+
+    def _later(self, call: Callable[[], None]) -> None:
+        self.due.append(call)
+        self.inbox.wake()
+
+    def later(self, call: Callable[[], None]) -> None:
+        """Do this in the next turn."""
+        self._later(call)
+
+    def _run_id(self, number: int) -> str:
+        live = self.lives.get(number)
+        if live is not None:
+            return live.run.id
+        if number not in self._ids:
+            run = self.store.run_by_number(number)
+            self._ids[number] = f"run {number}" if run is None else run.id
+        return self._ids[number]
+
+    def _origin(self, number: int, task: str) -> dict[str, Any]:
+        return origin(self._run_id(number), task)
+
+    def _stop_timer(self, task: Task) -> None:
+        kept = extra(task)
+        if kept.timer is not None:
+            kept.timer.cancel()
+            kept.timer = None
+
+    def _begin(self) -> bool:
+        try:
+            self.store.begin()
+        except Disconnected:
+            self._reconnect()
+        return True
+
+    def _commit(self) -> None:
+        for live in self.lives.values():
+            live.flush()
+        while True:
+            try:
+                self.store.flush(self.batch, self.me.id)
+                self.store.commit()
+                break
+            except Disconnected:
+                if self._survives():
+                    break
+        self.batch.clear()
+        self.landed.clear()
+        for number in [number for number, live in self.lives.items() if live.ended is not None]:
+            del self.lives[number]
+
+    def _survives(self) -> bool:
+        """After the database went away in a commit: True if it had been done all the same."""
+        while True:
+            self._reconnect()
+            last = max(self.batch.runs.items(), default=None)
+            try:
+                if last is None or not self.store.committed(last[0], last[1][0]):
+                    return False
+                self.store.commit()
+                return True
+            except Disconnected:
+                continue
+
+    def _reconnect(self) -> None:
+        while True:
+            self.store.reconnect(patience=PATIENCE)
+            try:
+                self.store.begin()
+                return
+            except Disconnected:
+                continue
+
+    def _dirty(self) -> bool:
+        return any(live.dirty for live in self.lives.values())

@@ -1,0 +1,32 @@
+"""A value that is kept elsewhere, named by its content. Made by artifacts.values; passed on unopened by the engine."""
+
+from __future__ import annotations
+
+
+class Stored:
+    """A value that is kept as a blob. Never changed once made. (Written out: dataclasses would be half of a worker's start.)"""
+
+    __slots__ = ("digest", "kind", "name", "size")
+
+    def __init__(self, kind: str, digest: str, size: int, name: str = "") -> None:
+        self.kind = kind
+        """json, pickle, file or dir"""
+        self.digest = digest
+        self.size = size
+        self.name = name
+        """Of a file or folder: what it is called where it is laid. Of an object: its class."""
+
+    def _all(self) -> tuple[str, str, int, str]:
+        return self.kind, self.digest, self.size, self.name
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == other._all() if isinstance(other, Stored) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def __reduce__(self) -> tuple[type[Stored], tuple[str, str, int, str]]:
+        return Stored, self._all()
+
+    def __repr__(self) -> str:
+        return f"Stored({self.kind!r}, {self.digest!r}, {self.size}, {self.name!r})"

@@ -1,0 +1,193 @@
+"""What a run of a plan would do now: reuse a result, share one that is being computed, or run; and why. Called by `plan`.
+
+It is the engine's own machine that is asked, with every task whose result is known counted as done. Where a task would have to
+run, what comes after it cannot be told: it runs, unless the task gives again what it gave before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.artifacts.blobs import Blobs
+from penstock.artifacts.values import load
+from penstock.engine.blueprint import Blueprint, blueprints
+from penstock.engine.machine import Machine, Task
+from penstock.graph import codec
+from penstock.graph.links import links_of
+from penstock.graph.model import MISSING, Outcome
+from penstock.graph.stored import Stored
+from penstock.settings import Settings
+from penstock.store.base import Run
+from penstock.store.sql import Store
+
+if TYPE_CHECKING:
+    from penstock.plan.make import Plan
+
+MOST = 20_000
+"""Tasks that are looked at one by one."""
+_PRIVATE = {
+    "suspend": "waits for somebody",
+    "http": "acts on the world outside",
+    "resource": "acts on the world outside",
+}
+
+
+@dataclass(slots=True)
+class Expected:
+    """Of one step: how many of its tasks would be reused, shared or run."""
+
+    reuse: int = 0
+    share: int = 0
+    run: int = 0
+    why: list[str] = field(default_factory=list)
+
+    def word(self) -> str:
+        parts = [
+            (word, many) for word, many in (("reuse", self.reuse), ("share", self.share), ("run", self.run)) if many
+        ]
+        if not parts:
+            return "–"
+        if len(parts) == 1:
+            return parts[0][0]
+        return ", ".join(f"{word} {many:,}" for word, many in parts)
+
+    def as_data(self) -> dict[str, Any]:
+        return {"reuse": self.reuse, "share": self.share, "run": self.run, "why": self.why}
+
+
+@dataclass(slots=True)
+class Forecast:
+    steps: dict[str, Expected]
+    against: str
+    """The last run of the same workflow, if there is one."""
+
+    def as_data(self) -> dict[str, Any]:
+        return {"against": self.against or None, "steps": {path: one.as_data() for path, one in self.steps.items()}}
+
+
+def forecast(plan: Plan, store: Store, settings: Settings) -> Forecast:
+    last = next(iter(store.runs(limit=1, workflow=plan.workflow.name)), None)
+    return _Look(plan, store, settings, last).run()
+
+
+class _Look:
+    def __init__(self, plan: Plan, store: Store, settings: Settings, last: Run | None) -> None:
+        self.plan = plan
+        self.store = store
+        self.last = last
+        blobs = Blobs(settings.artifacts)
+
+        def fetch(stored: Stored) -> Any:
+            return load(stored, blobs, settings.home / "work")
+
+        blueprint = blueprints(plan.workflow, links_of(plan.workflow))
+        known = {
+            param.name: value
+            for param in plan.workflow.params
+            if (value := plan.params.get(param.name, MISSING)) is not MISSING
+        }
+        self.machine = Machine(
+            blueprint, {name: _lists(value) for name, value in known.items()}, fetch, lambda step: ""
+        )
+        self.found: dict[str, Expected] = {}
+        self.before = self._prefixes()
+
+    def run(self) -> Forecast:
+        looked = 0
+        while looked < MOST:
+            self.machine.advance()
+            tasks = self.machine.take("", 500)
+            if not tasks:
+                break
+            looked += len(tasks)
+            keys = [task.key for task in tasks if task.key]
+            results, holders = self.store.lookup(keys), self.store.holders(keys)
+            for task in tasks:
+                self._task(task, results, holders)
+        for planned, _ in self.plan.level.walk():
+            if planned.inner is None and planned.path not in self.found and planned.runs != "no":
+                self.found[planned.path] = Expected(0, 0, planned.tasks.count or 1, ["a step before it runs"])
+        for path in list(self.machine.scopes):
+            self.found.pop(path.rstrip("/"), None)
+        skipped = {path for kind, path, _, _ in self.machine.notes if kind == "step.skipped"}
+        return Forecast(
+            {path: one for path, one in self.found.items() if path not in skipped},
+            self.last.id if self.last is not None else "",
+        )
+
+    def _task(self, task: Task, results: dict[str, Any], holders: dict[str, Any]) -> None:
+        expected = self.found.setdefault(task.step_path, Expected())
+        result = results.get(task.key) if task.key else None
+        if result is not None:
+            expected.reuse += 1
+            self._say(expected, f"same code and inputs as in {self._name(result.run)}")
+            self.machine.ended(task, Outcome.SUCCEEDED, result.outputs)
+        elif task.key in holders:
+            expected.share += 1
+            self._say(expected, f"{self._name(holders[task.key].run)} is computing it now")
+        else:
+            expected.run += 1
+            self._say(expected, self._reason(task))
+
+    def _say(self, expected: Expected, why: str) -> None:
+        if why not in expected.why and len(expected.why) < 3:
+            expected.why.append(why)
+
+    def _name(self, number: int) -> str:
+        run = self.store.run_by_number(number)
+        return run.id if run is not None else f"run {number}, which is gone"
+
+    def _reason(self, task: Task) -> str:
+        plan = task.state.plan
+        if plan.private:
+            return _PRIVATE.get(plan.kind, "its results are not kept (cache is off)")
+        if self.last is None:
+            return "not run before"
+        before = self.before.get(task.step_path)
+        if before is None:
+            return f"new since {self.last.id}"
+        if before != plan.prefix:
+            return f"its code or command has changed since {self.last.id}"
+        row = self.store.task(self.last.number, task.path)
+        if row is not None and row.state in ("failed", "errored"):
+            return (
+                f"it failed in {self.last.id}"
+                if row.key == task.key
+                else f"its inputs have changed since {self.last.id}"
+            )
+        return (
+            f"its inputs have changed since {self.last.id}"
+            if row is not None and row.key
+            else f"not run in {self.last.id}"
+        )
+
+    def _prefixes(self) -> dict[str, bytes]:
+        """What the steps of the last run did, by path."""
+        if self.last is None:
+            return {}
+        try:
+            workflow = codec.from_data(json.loads(self.store.document(self.last.digest)), self.last.id)
+        except KeyError:
+            return {}
+        return dict(_walk(blueprints(workflow, links_of(workflow)), "", ()))
+
+
+def _walk(blueprint: Blueprint, prefix: str, inside: Sequence[Blueprint]) -> list[tuple[str, bytes]]:
+    found = []
+    for plan in blueprint.plans:
+        path = prefix + plan.step.name
+        found.append((path, plan.prefix))
+        if plan.inner is not None and plan.inner not in inside and len(found) < MOST:
+            found += _walk(plan.inner, path + "/", (*inside, blueprint))
+    return found
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_lists(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _lists(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,63 @@
+"""The scripted backend."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.backends.base import Ended
+from penstock.backends.fake import Fake
+from penstock.graph import model
+from penstock.graph.model import Outcome
+from tests.backends.harness import Play, order_of, play, types_of
+
+STEP = model.Step(name="s", action=model.Script(source="true"), outputs=types_of({"n": "int", "xs": "list[int]"}))
+
+
+def raises(order: Any) -> Any:
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "outputs"),
+    [
+        (None, Outcome.SUCCEEDED, {"n": 0, "xs": []}), ({"n": 3}, Outcome.SUCCEEDED, {"n": 3, "xs": []}),
+        (Outcome.FAILED, Outcome.FAILED, {}), (KeyError("x"), Outcome.FAILED, {}), (0.001, Outcome.SUCCEEDED, {"n": 0, "xs": []}),
+        ((0.001, Outcome.ERRORED), Outcome.ERRORED, {}), ((0.001, {"n": 1}), Outcome.SUCCEEDED, {"n": 1, "xs": []}),
+        (Ended(id="", outcome=Outcome.FAILED, exit_code=3), Outcome.FAILED, {}),
+    ],
+)  # fmt: skip
+def test_it_does_as_it_is_told(tmp_path: Path, answer: Any, outcome: Outcome, outputs: dict[str, Any]) -> None:
+    async def tale(play: Play) -> None:
+        order = order_of(STEP)
+        ended = await play.one(order)
+        assert (ended.id, ended.outcome, ended.outputs) == (order.id, outcome, outputs)
+        assert play.backend.orders == [order] and play.began(order.id)
+
+    play(tmp_path, lambda context: Fake(context, lambda order: answer), tale)
+
+
+def test_a_script_that_raises_is_a_task_that_fails(tmp_path: Path) -> None:
+    async def tale(play: Play) -> None:
+        ended = await play.one(order_of(STEP))
+        assert (ended.exception, ended.message) == ("ValueError", "ValueError: no")
+
+    play(tmp_path, lambda context: Fake(context, raises), tale)
+
+
+def test_it_can_be_stopped_and_is_full_when_it_is_full(tmp_path: Path) -> None:
+    async def tale(play: Play) -> None:
+        orders = [order_of(STEP, task=f"s[{n}]") for n in range(2)]
+        assert play.backend.room() == 2
+        play.backend.start(orders)
+        assert play.backend.room() == 0
+        play.backend.stop(orders[0].id, 5)
+        (ended,) = await play.end_of(orders[0])
+        assert ended.outcome is Outcome.CANCELLED and play.backend.stopped == [orders[0].id]
+        await asyncio.sleep(0)
+        assert play.ended(orders[1].id) is None and play.backend.most == 2
+
+    play(tmp_path, lambda context: Fake(context, lambda order: 3600), tale)

@@ -1,0 +1,380 @@
+"""Resource steps against a stand-in for kubectl: what is asked, how answers are read, when it is over. That a real API server says
+what the stand-in says is not shown here; there is no cluster in this suite yet, it comes with the backend for Kubernetes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.backends import resource
+from penstock.backends.base import Ended, Order
+from penstock.backends.resource import Resource
+from penstock.graph import model
+from penstock.graph.expr import Expr
+from penstock.graph.model import MISSING, Outcome
+from penstock.graph.types import parse
+from tests.backends.harness import Play, order_of, play
+
+JOB: dict[str, Any] = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "train"},
+    "spec": {"parallelism": 4},
+}
+DONE = "status.succeeded >= 1"
+
+
+class Cluster:
+    """The stand-in's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def put(self, manifest: dict[str, Any], **meta: Any) -> None:
+        name = manifest["metadata"]["name"]
+        full = {**manifest, "metadata": {**manifest["metadata"], "uid": "old", **meta}}
+        (self.folder / f"{manifest['kind']}.{name}.json").write_text(json.dumps(full))
+
+    def progress(self, *statuses: Any, of: str = "Job.train") -> None:
+        (self.folder / "progress.json").write_text(json.dumps({of: statuses}))
+
+    def fault(self, *lines: str) -> None:
+        (self.folder / "fault").write_text("\n".join(lines))
+
+    def object(self, name: str = "Job.train") -> Any:
+        file = self.folder / f"{name}.json"
+        return json.loads(file.read_text()) if file.exists() else None
+
+    def calls(self) -> list[Any]:
+        file = self.folder / "calls"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def verbs(self) -> list[str]:
+        return [call[0] for call in self.calls()]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    found = Cluster(tmp_path / "cluster")
+    script = Path(__file__).with_name("stand_in_kubectl.py")
+    monkeypatch.setenv("PENSTOCK_KUBECTL", f"{sys.executable} -S -E {script}")
+    monkeypatch.setenv("STAND_IN", str(found.folder))
+    monkeypatch.setattr(resource.Looks, "pause", lambda self: 0.01)
+    return found
+
+
+def step(
+    verb: str = "create",
+    success: str | None = None,
+    failure: str | None = None,
+    manifest: Any = JOB,
+    outputs: tuple[model.Output, ...] = (),
+) -> model.Step:
+    action = model.Resource(
+        manifest=manifest, action=verb, success_condition=Expr(success) if success else None,
+        failure_condition=Expr(failure) if failure else None,
+    )  # fmt: skip
+    return model.Step(name="make", action=action, outputs=outputs)
+
+
+def output(name: str, value: str | None = None, type_: str = "any") -> model.Output:
+    return model.Output(name=name, type=parse(type_), value=Expr(value) if value else MISSING)
+
+
+def run(tmp_path: Path, order: Order) -> tuple[Ended, str]:
+    found: list[Any] = []
+
+    async def story(engine: Play) -> None:
+        ended = await engine.one(order)
+        found.extend((ended, engine.text(ended)))
+
+    play(tmp_path / "home", Resource, story)
+    return found[0], found[1]
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_created_and_looked_at_until_it_is_done(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.progress({}, {"active": 1}, {"active": 0, "succeeded": 1})
+    outputs = (
+        output("count", "status.succeeded", "int"),
+        output("name", "object.metadata.name", "str"),
+        output("twice", "spec.parallelism * inputs.n", "int"),
+        output("uid", "metadata.uid", "str"),
+        output("all"),
+    )
+    ended, text = run(tmp_path, order_of(step(success=DONE, failure="status.failed > 0", outputs=outputs), {"n": 2}))
+    assert ended.outcome is Outcome.SUCCEEDED, ended.message
+    assert cluster.verbs() == ["create", "get", "get", "get"]
+    assert (ended.outputs["count"], ended.outputs["name"], ended.outputs["twice"]) == (1, "train", 8)
+    assert ended.outputs["uid"] == cluster.object()["metadata"]["uid"]
+    assert ended.outputs["all"]["spec"] == {"parallelism": 4}
+    assert text == "create Job train\nwaiting for status.succeeded >= 1\n"
+
+
+def test_without_a_condition_it_is_over_when_the_object_is_accepted(cluster: Cluster, tmp_path: Path) -> None:
+    ended, _ = run(tmp_path, order_of(step()))
+    assert ended.outcome is Outcome.SUCCEEDED
+    assert cluster.verbs() == ["create"]
+
+
+def test_failure_is_asked_first_and_tells_what_the_object_says(cluster: Cluster, tmp_path: Path) -> None:
+    bad = {"failed": 3, "succeeded": 1, "conditions": [{"type": "Failed", "status": "True", "message": "out of luck"}]}
+    cluster.progress({}, bad)
+    ended, _ = run(tmp_path, order_of(step(success=DONE, failure="status.failed > 2")))
+    assert ended.outcome is Outcome.FAILED
+    assert ended.message == "Job train has failed: status.failed > 2 (out of luck)"
+
+
+def test_a_condition_that_makes_no_sense_is_told_in_the_log(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.progress({"succeeded": "one"}, {"succeeded": "one"}, {"succeeded": 1})
+    ended, text = run(tmp_path, order_of(step(success=DONE)))
+    assert ended.outcome is Outcome.SUCCEEDED
+    assert "status.succeeded >= 1: a string >= an int has no meaning" in text
+
+
+def test_an_object_that_somebody_deletes_has_failed(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.progress({}, None)
+    ended, _ = run(tmp_path, order_of(step(success=DONE)))
+    assert (ended.outcome, "was deleted by somebody" in ended.message) == (Outcome.FAILED, True)
+
+
+def test_an_output_that_is_not_there_is_a_failure(cluster: Cluster, tmp_path: Path) -> None:
+    ended, _ = run(tmp_path, order_of(step(outputs=(output("x", "status.nothing"),))))
+    assert ended.outcome is Outcome.FAILED
+    assert ended.message.startswith("the output 'x' has no value: there is no field 'nothing'")
+
+
+def test_stopping_ends_the_looking_and_leaves_the_object(cluster: Cluster, tmp_path: Path) -> None:
+    order = order_of(step(success=DONE))
+
+    async def story(engine: Play) -> None:
+        engine.backend.start([order])
+        await eventually(lambda: "get" in cluster.verbs())
+        engine.backend.stop(order.id, 10.0)
+        (ended,) = await engine.end_of(order)
+        assert (ended.outcome, ended.message) == (Outcome.CANCELLED, "stopped; Job train is left as it is")
+        seen = len(cluster.calls())
+        await asyncio.sleep(0.2)
+        assert len(cluster.calls()) <= seen + 1  # one may have been on its way
+
+    play(tmp_path / "home", Resource, story)
+    assert cluster.object() is not None
+    assert "delete" not in cluster.verbs()
+
+
+def test_an_order_that_is_stopped_at_once_ends_too(cluster: Cluster, tmp_path: Path) -> None:
+    order = order_of(step(success=DONE))
+
+    async def story(engine: Play) -> None:
+        engine.backend.start([order])
+        engine.backend.stop(order.id, 10.0)
+        (ended,) = await engine.end_of(order)
+        assert ended.outcome is Outcome.CANCELLED
+        assert engine.backend.room() == resource.MOST
+
+    play(tmp_path / "home", Resource, story)
+
+
+def test_closing_waits_for_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    async def story(engine: Play) -> None:
+        engine.backend.start([order_of(step(success=DONE))])
+        await asyncio.sleep(0.1)
+
+    began = time.monotonic()
+    play(tmp_path / "home", Resource, story)
+    assert time.monotonic() - began < 5
+
+
+# -- the verbs ---------------------------------------------------------------------------------------------------------
+
+
+def test_apply_replace_patch_and_get(cluster: Cluster, tmp_path: Path) -> None:
+    changed = {**JOB, "spec": {"parallelism": 9}}
+    seen = output("n", "spec.parallelism", "int")
+    for number, verb in enumerate(("apply", "replace", "patch", "get")):
+        cluster.put(JOB)
+        ended, _ = run(tmp_path, order_of(step(verb, manifest=changed, outputs=(seen,)), attempt=number + 1))
+        assert ended.outputs == {"n": 9 if verb != "get" else 4}, (verb, ended.message)
+    assert "annotations" not in cluster.object()["metadata"]  # what is not ours by birth is not marked as ours
+
+
+def test_a_patch_of_a_custom_resource_is_merged(cluster: Cluster, tmp_path: Path) -> None:
+    custom = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"x": 1}}
+    cluster.put({**custom, "spec": {"x": 0, "y": 2}})
+    ended, _ = run(tmp_path, order_of(step("patch", manifest=custom)))
+    assert ended.outcome is Outcome.SUCCEEDED, ended.message
+    assert cluster.object("Thing.a")["spec"] == {"x": 1, "y": 2}
+
+
+def test_delete_waits_until_it_is_gone(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.put(JOB)
+    cluster.progress({}, {}, None)
+    ended, _ = run(tmp_path, order_of(step("delete", outputs=(output("n", "spec.parallelism", "int"),))))
+    assert (ended.outcome, ended.outputs) == (Outcome.SUCCEEDED, {"n": 4})
+    assert cluster.verbs() == ["get", "delete", "get", "get"]
+    assert cluster.object() is None
+
+
+def test_what_is_not_there_need_not_be_deleted_but_cannot_be_got(cluster: Cluster, tmp_path: Path) -> None:
+    ended, _ = run(tmp_path, order_of(step("delete")))
+    assert ended.outcome is Outcome.SUCCEEDED
+    ended, _ = run(tmp_path, order_of(step("get"), attempt=2))
+    assert (ended.outcome, ended.message) == (Outcome.FAILED, "there is no Job train")
+
+
+# -- created once ------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_attempt_after_a_crash_goes_on_with_its_object(cluster: Cluster, tmp_path: Path) -> None:
+    order = order_of(step(success=DONE))
+    cluster.progress({"succeeded": 1})
+    run(tmp_path, order)
+    uid = cluster.object()["metadata"]["uid"]
+    ended, _ = run(tmp_path, order)
+    assert ended.outcome is Outcome.SUCCEEDED, ended.message
+    assert cluster.object()["metadata"]["uid"] == uid
+
+
+def test_an_object_of_somebody_else_is_not_taken_for_ours(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.put(JOB)
+    ended, _ = run(tmp_path, order_of(step()))
+    assert ended.outcome is Outcome.ERRORED
+    assert ended.message.startswith(
+        "Job train exists already and is not made by Penstock; give the manifest another name"
+    )
+    ended, _ = run(tmp_path, order_of(step(manifest={**JOB, "metadata": {"name": "b"}}), run="test-7"))
+    ended, _ = run(tmp_path, order_of(step(manifest={**JOB, "metadata": {"name": "b"}}), run="test-8"))
+    assert "is of run test-7, task make" in ended.message
+    ended, _ = run(tmp_path / "elsewhere", order_of(step(manifest={**JOB, "metadata": {"name": "b"}}), run="test-7"))
+    assert ended.outcome is Outcome.ERRORED  # another store, another run of the same name
+
+
+def test_a_generated_name_is_the_same_for_the_same_attempt_and_new_for_the_next(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    text = "apiVersion: batch/v1\nkind: Job\nmetadata: {generateName: train-}\nspec: {day: 2026-01-02}\n"
+    name = output("name", "metadata.name", "str")
+    names = [
+        run(tmp_path, order_of(step(manifest=text, outputs=(name,)), attempt=attempt))[0].outputs["name"]
+        for attempt in (1, 1, 2)
+    ]
+    assert names[0] == names[1] != names[2]
+    assert all(found.startswith("train-") for found in names)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "part"),
+    [
+        ("a: 1", "not a Kubernetes object"),
+        (
+            "{apiVersion: v1, kind: Pod, metadata: {name: a}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: b}}",
+            "2 objects",
+        ),
+        ("{apiVersion: v1, kind: Pod}", "has no metadata.name"),
+        ("a: [", "P102"),
+    ],
+)
+def test_a_manifest_that_is_none_is_refused(cluster: Cluster, tmp_path: Path, manifest: str, part: str) -> None:
+    ended, _ = run(tmp_path, order_of(step(manifest=manifest)))
+    assert (ended.outcome, part in ended.message) == (Outcome.ERRORED, True), ended.message
+    assert cluster.calls() == []
+
+
+# -- out of reach ------------------------------------------------------------------------------------------------------
+
+
+def test_without_kubectl_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("PENSTOCK_KUBECTL", raising=False)
+    ended, _ = run(tmp_path, order_of(step()))
+    assert ended.outcome is Outcome.ERRORED
+    assert ended.message.startswith(
+        "P704 Kubernetes cannot be reached: there is no kubectl in PATH. Fix: install kubectl"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "The connection to the server localhost:8080 was refused - did you specify the right host or port?",
+        "Unable to connect to the server: dial tcp: lookup nowhere on 1.1.1.1:53: no such host",
+        "error: You must be logged in to the server (Unauthorized)",
+        'error: context "prod" does not exist',
+    ],
+)
+def test_a_cluster_that_cannot_be_reached_is_told_from_one_that_refuses(
+    cluster: Cluster, tmp_path: Path, line: str
+) -> None:
+    cluster.fault(line)
+    ended, _ = run(tmp_path, order_of(step()))
+    assert ended.outcome is Outcome.ERRORED
+    assert ended.message.startswith("P704 Kubernetes cannot be reached: ") and "cluster-info" in ended.message
+    cluster.fault('Error from server (Forbidden): jobs.batch is forbidden: User "me" cannot create resource "jobs"')
+    ended, _ = run(tmp_path, order_of(step(), attempt=2))
+    assert ended.outcome is Outcome.ERRORED
+    assert ended.message.startswith("kubectl: Error from server (Forbidden)")
+
+
+async def eventually(what: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not what():
+            await asyncio.sleep(0.005)
+
+
+def test_a_cluster_that_is_out_of_reach_for_a_moment_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    order = order_of(step("apply", success=DONE))
+
+    async def story(engine: Play) -> None:
+        engine.backend.start([order])
+        await eventually(lambda: "get" in cluster.verbs())
+        cluster.fault(*["Unable to connect to the server: EOF"] * 2)
+        await eventually(lambda: not (cluster.folder / "fault").read_text())
+        cluster.progress({"succeeded": 1})
+        (ended,) = await engine.end_of(order)
+        assert ended.outcome is Outcome.SUCCEEDED, ended.message
+        assert "cannot look: P704" in engine.text(ended)
+
+    play(tmp_path / "home", Resource, story)
+
+
+def test_but_not_for_ever(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "PATIENCE", 0.3)
+    order = order_of(step("get", success=DONE))
+    cluster.put(JOB)
+
+    async def story(engine: Play) -> None:
+        engine.backend.start([order])
+        await eventually(lambda: len(cluster.verbs()) > 1)
+        cluster.fault(*["Unable to connect to the server: EOF"] * 1000)
+        (ended,) = await engine.end_of(order)
+        assert ended.outcome is Outcome.ERRORED
+        assert ended.message.startswith("P704")
+
+    play(tmp_path / "home", Resource, story)
+
+
+def test_many_are_looked_at_at_once_by_few_processes(cluster: Cluster, tmp_path: Path) -> None:
+    orders = [
+        order_of(
+            step(manifest={**JOB, "metadata": {"name": f"job-{n}"}}, success="metadata.name == object.metadata.name"),
+            task=f"make[{n}]",
+        )
+        for n in range(12)
+    ]
+
+    async def story(engine: Play) -> None:
+        assert all(ended.outcome is Outcome.SUCCEEDED for ended in await engine.run(*orders))
+
+    play(tmp_path / "home", Resource, story)
+    assert len(list(cluster.folder.glob("Job.job-*.json"))) == 12
