@@ -119,7 +119,10 @@ def test_blobs_that_no_record_speaks_of_go_unless_they_are_young(penstock: Run, 
 def test_logs_of_engines_stay_as_long_as_a_run_of_theirs(penstock: Run, home: Path) -> None:
     first, second = finished(home, 90), finished(home, 1)
     stray, alive = "e" * 32, Hand(home, ONE)
-    for engine in (first.me.id, second.me.id, stray, alive.me.id):
+    earlier = "f" * 32  # began what `alive` goes on with
+    alive.event("run.started", "", engine=earlier)
+    alive.write()
+    for engine in (first.me.id, second.me.id, stray, alive.me.id, earlier):
         (home / "logs" / engine).mkdir(parents=True)
         (home / "work" / engine / "worker-1").mkdir(parents=True)
     age(home / "logs")
@@ -127,7 +130,7 @@ def test_logs_of_engines_stay_as_long_as_a_run_of_theirs(penstock: Run, home: Pa
     penstock("gc", "--yes")
     for folder in ("logs", "work"):
         left = {path.name for path in (home / folder).iterdir()}
-        assert {second.me.id, alive.me.id} <= left and not {first.me.id, stray} & left
+        assert {second.me.id, alive.me.id, earlier} <= left and not {first.me.id, stray} & left
     alive.close()
 
 
@@ -140,7 +143,6 @@ def test_a_folder_that_was_touched_a_moment_ago_stays(penstock: Run, home: Path)
 
 def test_what_was_run_really_can_be_run_again_after_it_was_removed(penstock: Run, home: Path) -> None:
     history.run(home, history.fine)
-    time.sleep(0.01)
     penstock("gc", "--older", "0s", "--keep", "0", "--yes")
     assert names(penstock) == []
     again = history.run(home, history.fine)

@@ -275,7 +275,7 @@ def quick(notes: str, go: str, who: str):
 
 def shared_command() -> Workflow:
     gate = "i=0; while [ ! -e ${{ params.go }} ] && [ $i -lt 3000 ]; do sleep 0.01; i=$((i+1)); done\n"
-    source = 'echo "$PENSTOCK_TASK" >> ${{ params.notes }}\n' + gate + "[ ! -e ${{ params.go }}.fail ]\n"
+    source = 'echo "$PENSTOCK_TASK" >> ${{ params.notes }}\n' + gate + "[ ! -e ${{ params.go }}.fail ] || exit 1\n"
     job = ScriptJob("heavy", source + "echo 42 > $PENSTOCK_OUTPUTS/n", outputs=[WorkflowParam("n", int)])
     params = [WorkflowParam("notes", str), WorkflowParam("go", str), WorkflowParam("who", str)]
     return Workflow("shared-command", [job], params=params, outputs={"result": job.outputs["n"]})

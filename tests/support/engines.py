@@ -213,11 +213,11 @@ def rows(store: Store, table: str) -> list[Any]:
 class Command:
     """`penstock …` in a process of its own, as typed in the folder."""
 
-    def __init__(self, folder: Path, *words: str, store: str = "") -> None:
+    def __init__(self, folder: Path, *words: str, home: Path | None = None, store: str = "") -> None:
         self.folder = folder
         self.said = folder / "said"
         environ = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-        environ |= {"PENSTOCK_HOME": str(folder / ".penstock"), "PENSTOCK_JOBS": "2", "NO_COLOR": "1"}
+        environ |= {"PENSTOCK_HOME": str(home or folder / ".penstock"), "PENSTOCK_JOBS": "2", "NO_COLOR": "1"}
         if store:
             environ["PENSTOCK_STORE"] = store
         with open(self.said, "wb") as said:
@@ -253,7 +253,7 @@ class Command:
                 self.kill()
 
 
-def penstock(folder: Path, *words: str, store: str = "") -> tuple[int, str]:
+def penstock(folder: Path, *words: str, home: Path | None = None, store: str = "") -> tuple[int, str]:
     """Run to its end: exit code and all that it said."""
-    command = Command(folder, *words, store=store)
+    command = Command(folder, *words, home=home, store=store)
     return command.code(), command.text

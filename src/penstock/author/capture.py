@@ -148,7 +148,9 @@ def _names(function: types.FunctionType, parts: Parts) -> None:
     for name in _of_code(function.__code__, "imports", lambda: sorted(set(_imports(function.__code__)))):
         _imported(name, parts)
     closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
-    for name in _of_code(function.__code__, "names", lambda: sorted(set(_code_names(function.__code__)) | set(closure))):
+    for name in _of_code(
+        function.__code__, "names", lambda: sorted(set(_code_names(function.__code__)) | set(closure))
+    ):
         if name in closure:
             try:
                 value = closure[name].cell_contents

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,21 @@ def needs_folder(order: Order) -> bool:
         or any(output.path != STDOUT for output in step.outputs)
         or any(given.path for given in step.inputs)
     )
+
+
+def is_plain(order: Order) -> bool:
+    """A command that needs nothing on disk but its log."""
+    step, action = order.step, order.action
+    if step.outputs or step.replicas != 1 or isinstance(action, Function) or any(given.path for given in step.inputs):
+        return False
+    return isinstance(action, Container) or (isinstance(action, Script) and _by_word(action.command, action.source))
+
+
+def _by_word(words: Sequence[Any], source: Any) -> bool:
+    """A script that its shell can be given as a word."""
+    if len(words) != 1 or not isinstance(words[0], str) or os.path.basename(words[0]) not in _SHELLS:
+        return False
+    return isinstance(source, str) and len(source) < _LONGEST_WORD and "\0" not in source
 
 
 def lay_files(order: Order, folder: Path, blobs: Blobs, start: str, stdout: Path) -> Files:

@@ -22,6 +22,7 @@ import asyncio
 import os
 import shutil
 import signal
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -36,6 +37,8 @@ from penstock.backends.watch import Watch, kill_group, signal_name
 from penstock.graph.model import Function, Outcome
 
 _LARGE = 1_000_000
+_SHORT = 0.02
+"""Seconds. While commands take less, some are kept at hand."""
 _REST = 2.0
 """Seconds that the replicas of a failed one have to end by themselves."""
 
@@ -80,6 +83,11 @@ class Process:
             **(context.environ or os.environ), "PENSTOCK_ENGINE": context.engine, "PENSTOCK_HOME": str(context.home),
         }  # fmt: skip
         self._home = str(context.home)
+        self._queue: deque[Attempt] = deque()
+        """At hand for the moment at which another ends, so that no processor waits while that is written down."""
+        self._busy = 0
+        self._average = 1.0
+        self._plain: dict[str, Files] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._folders: set[str] = set()
         self._closing = False
@@ -87,13 +95,23 @@ class Process:
 
     # -- what the engine calls ----------------------------------------------------------------------------------------
 
+    tells_start = True
+    """Began comes when the process is there, which may be a moment after `start`."""
+
     def room(self) -> int:
-        return max(0, self._context.jobs - len(self._attempts))
+        ahead = self._context.jobs if self._average < _SHORT else 0
+        return max(0, self._context.jobs + ahead - len(self._attempts))
 
     def start(self, orders: Sequence[Order]) -> None:
         for order in orders:
-            self._attempts[order.id] = Attempt(order)
-            self._begin(self._attempts[order.id])
+            attempt = self._attempts[order.id] = Attempt(order)
+            self._queue.append(attempt)
+        self._next()
+
+    def _next(self) -> None:
+        while self._queue and self._busy < self._context.jobs:
+            self._busy += 1
+            self._begin(self._queue.popleft())
 
     def _begin(self, attempt: Attempt) -> None:
         self._aside(command.is_heavy(attempt.order), lambda: self._prepare(attempt), lambda: self._launch(attempt))
@@ -103,10 +121,18 @@ class Process:
         if attempt is None:
             return
         attempt.stopped = True
-        self._end(attempt, grace)
+        if attempt in self._queue:
+            self._queue.remove(attempt)
+            self._busy += 1
+            self._ended(attempt)
+        else:
+            self._end(attempt, grace)
 
     async def close(self) -> None:
         self._closing = True
+        for attempt in self._queue:
+            del self._attempts[attempt.order.id]
+        self._queue.clear()
         for attempt in self._attempts.values():
             attempt.stopped = True
             self._end(attempt, 1.0)
@@ -141,6 +167,8 @@ class Process:
 
     def _replica(self, order: Order, number: int) -> Replica:
         context = self._context
+        if command.is_plain(order):
+            return self._plain_replica(order)
         suffix = f"{number}.log" if number else "log"
         err = out = places.log_name(order, suffix)
         if any(output.path == STDOUT for output in order.step.outputs):
@@ -154,6 +182,20 @@ class Process:
         for name, value in command.step_env(order.action, context.blobs).items():
             env[name] = files.relocate(value)
         return Replica(number, files, words, env, out, err)
+
+    def _plain_replica(self, order: Order) -> Replica:
+        """A command that reads and leaves no files, as most do: nothing is made for it."""
+        start = command.start_folder(order)
+        files = self._plain.get(start)
+        if files is None:
+            files = self._plain[start] = Files(self._context.home / "work", start=start)
+        name = places.attempt_name(order)
+        run = places.mangled(order.run)
+        log = f"logs/{run}/{name}.log"
+        words = command.words_of(order, files, self._context.blobs)
+        env = self._environ | command.penstock_env(order, self._context, 0, f"{self._home}/work/{run}/{name}/out")
+        env |= command.step_env(order.action, self._context.blobs)
+        return Replica(0, files, words, env, log, log)
 
     def _launch(self, attempt: Attempt) -> None:
         attempt.started = perf_counter()
@@ -204,7 +246,11 @@ class Process:
             self._ended(attempt)
 
     def _ended(self, attempt: Attempt) -> None:
-        seconds = perf_counter() - attempt.started
+        seconds = perf_counter() - attempt.started if attempt.started else 0.0
+        self._busy -= 1
+        if attempt.started:
+            self._average += (seconds - self._average) * 0.2
+        self._next()
         ended = Ended(id=attempt.order.id, outcome=Outcome.SUCCEEDED, seconds=seconds)
         done = not attempt.error and not attempt.stopped and attempt.failed is None
 
@@ -281,6 +327,8 @@ class Process:
                 else:
                     os.unlink(f"{self._home}/{name}")
         ended.log = tuple(log)
+        if command.is_plain(attempt.order):
+            return
         folder = places.work_folder(self._context.home, attempt.order)
         if ended.outcome is not Outcome.FAILED and os.path.lexists(folder):
             shutil.rmtree(folder, ignore_errors=True)

@@ -161,8 +161,8 @@ def task(view: TaskView, run: Run, settings: Settings, now: float) -> None:
     facts = [("key", row.key), ("started", "" if row.started is None else render.when(row.started, now))]
     facts += [("log", f"{file}") for file in view.log]
     for name, text in facts:
-        if text:
-            render.print_line([(f"  {name:<9}", DIM), (text, {})])
+        if text:  # whole: to be copied
+            click.echo(render.paint(f"  {name:<9}", dim=True) + text)
     for word, values in (("input", view.inputs), ("output", view.outputs)):
         for name, value in values.items():
             render.print_line([(f"  {word:<9}", DIM), (f"{name} = {render.clean(_text(value))}", {})])

@@ -12,7 +12,7 @@ from penstock.artifacts.values import dumps
 from penstock.backends.base import Began, Ended, Order
 from penstock.engine import retry
 from penstock.engine.core import SUSPEND, Core
-from penstock.engine.live import Live, extra
+from penstock.engine.live import Extra, Live, extra
 from penstock.engine.machine import Task
 from penstock.engine.share import Who, origin
 from penstock.graph.model import Outcome, Suspend
@@ -49,17 +49,16 @@ class Attempts(Core):
     def _order(self, live: Live, task: Task) -> Order:
         return Order(
             id=f"{live.run.id}/{task.path}/{task.attempt}", run=live.run.id, task=task.path, attempt=task.attempt,
-            step=task.state.plan.ordered(task.inputs), action=task.action, inputs=task.inputs, bundle=live.bundle, place=live.place,
+            step=task.state.plan.ordered(task.inputs, task.state.scope.view, task.item, self.fetch), action=task.action, inputs=task.inputs, bundle=live.bundle, place=live.place,
         )  # fmt: skip
 
     def _start(self, lane: str, orders: Sequence[Order]) -> None:
         """After the commit: what is started has been written down before."""
+        tells = getattr(self.backend(lane), "tells_start", False)
         for order in orders:
             who = self.orders.get(order.id)
-            if who is not None and order.step.timeout is not None:
-                extra(who[1]).timer = self.loop.call_later(
-                    order.step.timeout, self._later, lambda id=order.id: self._timeout(id)
-                )
+            if who is not None and order.step.timeout is not None and not tells:
+                self._limit(extra(who[1]), order.id, order.step.timeout)
         self.backend(lane).start(orders)
 
     def _suspend(self, live: Live, task: Task, logged: bool = False) -> None:
@@ -91,13 +90,21 @@ class Attempts(Core):
             self._resumed(live, task, outputs)
 
     def _began(self, report: Began) -> None:
+        """Where its log is, and its process: to be seen by others, not a fact that anything hangs on, so it need not be
+        written at once."""
         who = self.orders.get(report.id)
-        if who is not None and (report.log or report.pid):
-            live, task = who
-            extra(task).log = report.log
-            info = json.dumps({"pid": report.pid, "log": report.log})
-            live.row(task, "running", info)
-            live.dirty = True
+        if who is None:
+            return
+        live, task = who
+        kept = extra(task)
+        if task.step.timeout is not None and kept.timer is None:
+            self._limit(kept, report.id, task.step.timeout)
+        if report.log or report.pid:
+            kept.log = report.log
+            live.row(task, "running", json.dumps({"pid": report.pid, "log": report.log}))
+
+    def _limit(self, kept: Extra, id: str, seconds: float) -> None:
+        kept.timer = self.loop.call_later(seconds, self._later, lambda: self._timeout(id))
 
     def _ended(self, report: Ended) -> None:
         who = self.orders.pop(report.id, None)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.graph.codec import canonical, encode
 from penstock.graph.evaluate import EvaluationError, evaluate, resolve
-from penstock.graph.expr import Expr, simple_path
+from penstock.graph.expr import Expr, Node, reference, references, replace, show, simple_path
 from penstock.graph.links import Links
 from penstock.graph.model import (
     MISSING,
@@ -31,6 +31,7 @@ from penstock.graph.model import (
     action_values,
     expressions,
 )
+from penstock.graph.rewrite import as_node, map_value
 from penstock.graph.stored import Stored
 
 FILES: Final = "/tmp/penstock/inputs"
@@ -135,8 +136,11 @@ class StepPlan:
                 found[given.name] = given.path or f"{FILES}/{given.name}"
         return found
 
-    def ordered(self, inputs: Mapping[str, Any]) -> Step:
-        """The step with a path for each file that is given to a command without one."""
+    def ordered(self, inputs: Mapping[str, Any], view: Mapping[str, Any], item: Any, fetch: Fetch) -> Step:
+        """The step as a backend gets it: with a path for each file that is given to a command without one, and with what only
+        the engine knows put into the expressions that are evaluated when the answer is there."""
+        if isinstance(self.step.action, Http | Resource):
+            return self._bound({**view, "inputs": Loaded(inputs, fetch), **({} if item is None else {"item": item})})
         if not isinstance(self.step.action, Container | Script):
             return self.step
         places = self.paths(inputs)
@@ -146,6 +150,19 @@ class StepPlan:
             given = tuple(dataclasses.replace(one, path=one.path or places.get(one.name)) for one in self.step.inputs)
             self.widened = dataclasses.replace(self.step, inputs=given)
         return self.widened
+
+    def _bound(self, scope: Mapping[str, Any]) -> Step:
+        def known(node: Node) -> Node:
+            paths = {
+                path[: _DEPTH[path[0]]] for path in references(show(node)) if path[0] in _DEPTH and path[0] in scope
+            }
+            return replace(node, {path: as_node(_written_out(evaluate(reference(*path), scope))) for path in paths})
+
+        outputs = tuple(
+            output if output.value is MISSING else dataclasses.replace(output, value=map_value(output.value, known))
+            for output in self.step.outputs
+        )
+        return dataclasses.replace(self.step, outputs=outputs)
 
     def key(self, inputs: Mapping[str, Any], action: Action, memo: dict[int, tuple[Any, str]]) -> str:
         """The digest of what determines the output: what is done and what it is done to, by value."""
@@ -195,6 +212,14 @@ def _stored_inside(value: Any) -> Any:
     if kind is range:
         return list(value)
     return value
+
+
+_DEPTH: Final = {"params": 2, "inputs": 2, "item": 2, "steps": 4}
+"""How much of a path names one value."""
+
+
+def _written_out(value: Any) -> Any:
+    return list(value) if isinstance(value, range) else value
 
 
 def _getter(value: Any) -> tuple[int, Any]:

@@ -141,15 +141,27 @@ class Engine(Sharing):
                 self.more = True
                 break
         over = self._finish()
-        if self.batch or opened or self._dirty():
+        if self.batch.urgent or opened or self._dirty():
             if not opened:
                 self._begin()
             self._commit()
+        elif self.batch and not self._lingering:
+            self._lingering = True
+            self.loop.call_later(POLL, self._later, self._write_rest)
         for live in over:
             live.finished.set()
         orders, self.ready_orders = self.ready_orders, {}
         for lane, some in orders.items():
             self._start(lane, some)
+
+    _lingering = False
+
+    def _write_rest(self) -> None:
+        """What was not worth a transaction of its own."""
+        self._lingering = False
+        if self.batch:
+            self._begin()
+            self._commit()
 
     def _take(self) -> list[tuple[Live, Task, str]]:
         """Tasks that may start, for as long as there is room for them."""

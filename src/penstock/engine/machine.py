@@ -56,6 +56,11 @@ class Task:
         return self.state.plan.step
 
     @property
+    def item(self) -> dict[str, Any] | None:
+        """Its loop variables."""
+        return None if self.state.items is None else self.state.items[self.index]
+
+    @property
     def step_path(self) -> str:
         return self.state.path
 

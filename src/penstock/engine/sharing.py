@@ -150,8 +150,10 @@ class Sharing(Attempts):
 
     def bury(self, dead: set[str]) -> None:
         """Engines that are gone: end the processes they left behind, and free what they held."""
+        from penstock.backends.container import end_orphan_containers
         from penstock.backends.orphans import end_orphans
 
         end_orphans(self.home, dead)
+        end_orphan_containers(self.home, dead)
         for id in dead:
             self.store.forget(id)

@@ -361,17 +361,18 @@ def natural(path: str) -> list[Any]:
 
 
 def tasks(store: Store, run: Run, path: str = "", states: Sequence[str] | None = None) -> list[TaskRow]:
-    """All tasks; those of a step; the task itself with those inside it. In natural order. Raises NotFound."""
-    if not path:
-        return sorted(store.tasks(run.number, states=states), key=lambda row: natural(row.task))
-    rows = store.tasks(run.number, states=states, step=path)
-    exact = store.task(run.number, path)
-    if exact is not None and exact.step != path and (states is None or exact.state in states):
-        rows.append(exact)
-    inside = [row for row in store.tasks(run.number, states=states) if row.task.startswith((path + "/", path + "#"))]
-    known = {row.task for row in rows}
-    rows += [row for row in inside if row.task not in known]
-    if not rows and exact is None:
+    """All tasks; those of a step and inside it; or one task with those inside it. In natural order. Raises NotFound."""
+    from penstock.engine.live import step_of
+
+    step = step_of(path)
+    rows: list[TaskRow] = []
+    for one in dict.fromkeys(name for name, _ in store.task_counts(run.number)):
+        if not path or one == step or one.startswith(step + "/"):
+            rows += store.tasks(run.number, states=states, step=one)
+    if step != path:
+        below = (path + "/", path + "#", path + "[")
+        rows = [row for row in rows if row.task == path or row.task.startswith(below)]
+    if path and not rows:
         check_path(store, run, path)
     return sorted(rows, key=lambda row: natural(row.task))
 

@@ -163,6 +163,20 @@ class Batch:
     handled: list[int] = field(default_factory=list)
     """Numbers of requests that are done with."""
 
+    @property
+    def urgent(self) -> bool:
+        """Is there more in it than summaries of tasks?"""
+        return bool(
+            self.events
+            or self.results
+            or self.released
+            or self.failures
+            or self.served
+            or self.runs
+            or self.outbox
+            or self.handled
+        )
+
     def __bool__(self) -> bool:
         return bool(
             self.events or self.tasks or self.results or self.released or self.failures or self.served
