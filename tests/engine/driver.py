@@ -23,20 +23,25 @@ from penstock.settings import read
 from tests.engine import flows
 
 
-def run(home: str, store: str, flow: str, params: dict[str, Any], on: dict[str, str], jobs: int, window: float, again: bool) -> int:
-    """Exit code 0 if it succeeded, 3 if not."""
+def run(
+    home: str, store: str, flow: str, params: list[dict[str, Any]], on: dict[str, str], jobs: int, window: float, again: bool
+) -> int:  # fmt: skip
+    """A run for each of `params`, all at the same time. Exit code 0 if they succeeded, 3 if not."""
     loop.WINDOW = window
     made: Any = getattr(flows, flow)
     workflow = (made if hasattr(made, "graph") else made()).graph
     settings = read(home=home, store=store or None, jobs=jobs)
-    submission = runs.Submission(workflow, params, on=on)
-    functions = submission.pack(settings)
     host = Host(settings, on)
-    session = runs.begin(host, submission, functions, again=again)
-    session.wait()
+    sessions = []
+    for given in params:
+        submission = runs.Submission(workflow, given, on=on)
+        functions = submission.pack(settings)
+        sessions.append(runs.begin(host, submission, functions, again=again))
+    for session in sessions:
+        session.wait()
     host.close()
-    session.wait(0)
-    return 0 if session.state == "succeeded" else 3
+    sessions[0].wait(0)
+    return 0 if all(session.state == "succeeded" for session in sessions) else 3
 
 
 def start(order: dict[str, Any]) -> int:

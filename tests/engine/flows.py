@@ -279,3 +279,48 @@ def shared_command() -> Workflow:
     job = ScriptJob("heavy", source + "echo 42 > $PENSTOCK_OUTPUTS/n", outputs=[WorkflowParam("n", int)])
     params = [WorkflowParam("notes", str), WorkflowParam("go", str), WorkflowParam("who", str)]
     return Workflow("shared-command", [job], params=params, outputs={"result": job.outputs["n"]})
+
+
+# Many runs at once, each of which needs some of the same things.
+
+KEYS = 40
+
+
+@task
+def item(notes: str, k: int) -> int:
+    note(notes, f"item {k}")
+    return k
+
+
+@task
+def double(notes: str, k: int, x: int) -> int:
+    note(notes, f"double {k}")
+    return 2 * x
+
+
+@task(cache=False)
+def own(notes: str, who: int, xs: list[int]) -> int:
+    note(notes, f"own {who}")
+    return sum(xs) + who
+
+
+@task
+def pair(notes: str, k: int) -> list[int]:
+    note(notes, f"pair {k}")
+    return [k, (k + 1) % 40]
+
+
+@workflow
+def soak(notes: str, who: int, keys: list[int]):
+    doubled = [double(notes, k, item(notes, k)) for k in keys]
+    few = [item(notes, k) for k in pair(notes, keys[0])]
+    return own(notes, who, [doubled[0], doubled[1], doubled[2], doubled[3], few[0], few[1]])
+
+
+def soak_keys(who: int) -> list[int]:
+    return [(who * 3 + n) % KEYS for n in range(4)]
+
+
+def soak_result(who: int) -> int:
+    keys = soak_keys(who)
+    return 2 * sum(keys) + keys[0] + (keys[0] + 1) % KEYS + who

@@ -90,7 +90,7 @@ def test_random_programs_mean_the_same_run_and_plain(body: list[str], x: int, xs
     assert outputs.get("result") == plain(flow(x=x, xs=xs))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     block(),
     st.integers(0, 5),

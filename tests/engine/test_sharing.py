@@ -5,6 +5,7 @@ runs of one process, and within a run; whatever happens to the one that started 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,17 @@ class Place:
 
     def runner(self, **options: Any) -> LocalRunner:
         return LocalRunner(home=self.home, store=self.store, jobs=4, **options)
+
+    @contextmanager
+    def kept(self, **options: Any) -> Iterator[LocalRunner]:
+        """One engine for several runs. When the test fails, it does not wait for them."""
+        with self.runner(**options) as runner:
+            try:
+                yield runner
+            except BaseException:
+                if runner._host is not None:
+                    runner._host.abandon()
+                raise
 
     def ends(self, pid: int) -> int:
         code = self.mother.wait(pid, 30)
@@ -242,7 +254,7 @@ def test_an_engine_that_was_held_for_dead_and_forgotten_still_gets_what_it_waits
 def test_two_runs_of_one_process_share(place: Place, flow: str) -> None:
     made: Any = getattr(flows, flow)
     work = made if hasattr(made, "graph") else made()
-    with place.runner() as runner:
+    with place.kept() as runner:
         one = runner.submit(work, **place.params("one"))
         place.until(one.id, "running")
         two = runner.submit(work, **place.params("two"))
@@ -256,7 +268,7 @@ def test_two_runs_of_one_process_share(place: Place, flow: str) -> None:
 
 
 def test_two_tasks_of_one_run_share(place: Place) -> None:
-    with place.runner() as runner:
+    with place.kept() as runner:
         run = runner.submit(flows.twice, **place.params())
         until("one runs, one waits", lambda: {place.state(run.id), place.state(run.id, "heavy-2")} == {"running", "waiting"})
         place.open()
@@ -276,7 +288,7 @@ def test_two_tasks_of_one_run_share_inside_the_engine(place: Place) -> None:
 def test_in_one_process_the_run_that_started_it_is_cancelled_and_it_goes_on_for_the_other(place: Place, flow: str) -> None:
     made: Any = getattr(flows, flow)
     work = made if hasattr(made, "graph") else made()
-    with place.runner() as runner:
+    with place.kept() as runner:
         one = runner.submit(work, **place.params("one"))
         place.until(one.id, "running")
         two, three = (runner.submit(work, **place.params(who)) for who in ("two", "three"))
@@ -294,7 +306,7 @@ def test_in_one_process_the_run_that_started_it_is_cancelled_and_it_goes_on_for_
 
 
 def test_in_one_process_a_failure_is_told_to_all(place: Place) -> None:
-    with place.runner() as runner:
+    with place.kept() as runner:
         one, two = (runner.submit(flows.shared, **place.params(who)) for who in ("one", "two"))
         until("one runs, one waits", lambda: {place.state(run.id) for run in (one, two)} == {"running", "waiting"})
         Path(f"{place.go}.fail").touch()
@@ -326,7 +338,7 @@ def test_who_comes_while_the_first_is_being_stopped_does_not_lose_its_followers(
     """The first takes its time to end; the second has started the key anew, and a third waits for the second."""
     job = FunctionJob("heavy", stubborn, {"notes": str(place.notes), "go": str(place.go)})
     work = Workflow("stubborn", [job], params=[WorkflowParam("who", str)], outputs={"result": job.outputs["result"]})
-    with place.runner() as runner:
+    with place.kept() as runner:
         one = runner.submit(work, who="one")
         place.until(one.id, "running")
         until("it has begun", lambda: place.times("stubborn") == 1)
@@ -366,7 +378,7 @@ def test_a_later_run_reuses_and_fresh_runs_again(place: Place, inline: bool) -> 
 
 def test_what_an_engine_has_computed_inside_itself_is_not_held_by_it(place: Place) -> None:
     """An engine that lives on must not keep others from computing the key afresh."""
-    with place.runner(inline=True) as runner:
+    with place.kept(inline=True) as runner:
         runner.run(flows.quick, **place.params("one")).check()
         nothing_is_held(place.store, engines=False)
         assert place.runner(fresh=True).run(flows.quick, **place.params("two")).wait(30).ok
@@ -379,7 +391,7 @@ def test_a_result_lives_as_long_as_its_step_says(place: Place, inline: bool) -> 
         job = FunctionJob("light", flows.light, {"notes": str(place.notes), "go": "x"}, cache=Cache(ttl=ttl))
         return Workflow("aged", [job], outputs={"result": job.outputs["result"]})
 
-    with place.runner(inline=inline) as runner:
+    with place.kept(inline=inline) as runner:
         for ttl, times in ((3600, 1), (3600, 1), (0, 2), (3600, 2), (0, 3)):
             assert runner.run(aged(ttl)).check().outputs == {"result": 42}
             assert place.times("light") == times

@@ -75,11 +75,11 @@ class Mother:
         self._codes: dict[int, int] = {}
 
     def start(
-        self, home: str | Path, flow: str, params: Mapping[str, Any], *, store: str = "", on: Mapping[str, str] | None = None,
+        self, home: str | Path, flow: str, *params: Mapping[str, Any], store: str = "", on: Mapping[str, str] | None = None,
         jobs: int = 2, window: float = 0.004, again: bool = True,
     ) -> int:  # fmt: skip
         order = {
-            "do": "start", "home": str(home), "store": store, "flow": flow, "params": dict(params), "on": dict(on or {}),
+            "do": "start", "home": str(home), "store": store, "flow": flow, "params": list(map(dict, params)), "on": dict(on or {}),
             "jobs": jobs, "window": window, "again": again,
         }  # fmt: skip
         pid = int(self._ask(order))

@@ -33,6 +33,7 @@ class Inline:
         self._calls: dict[int, tuple[Any, str, Call, bool]] = {}
         """By step: the step, its bundle, its function, and whether that is this process's own."""
         self._bytes = io.BytesIO()
+        self._alike: dict[Any, Call] = {}
         self._printed = self._paper()
 
     def _paper(self) -> io.TextIOWrapper:
@@ -94,7 +95,14 @@ class Inline:
         texts = frozenset(given.name for given in order.step.inputs if given.type.name == "str")
         if len(self._calls) > _MANY:
             self._calls.clear()
-        known = self._calls[id(order.step)] = (order.step, order.bundle, Call(function, outputs, texts), own)
+        # Many steps may be made of one function: what was worked out for one serves all.
+        alike = (function, outputs, texts)
+        call = self._alike.get(alike)
+        if call is None:
+            if len(self._alike) > _MANY:
+                self._alike.clear()
+            call = self._alike[alike] = Call(function, outputs, texts)
+        known = self._calls[id(order.step)] = (order.step, order.bundle, call, own)
         return known
 
     def _folder(self, order: Order) -> Path:

@@ -34,8 +34,8 @@ class Attempts(Core):
         kept.timed_out = kept.cancelled = False
         order = self._order(live, task)
         kept.order = order.id
-        if hasattr(backend, "call"):
-            kept.held = False
+        if self.at_once(lane):
+            kept.held = not self.store.alone
             self._ended_here(live, task, backend.call(order))
             return
         if task.key and task.key not in self.shares.flights:
@@ -305,6 +305,9 @@ class Attempts(Core):
         live.not_succeeded(task, "cancelled", {"message": task.state.scope.halted or "stopped"})
 
     def _release(self, task: Task) -> None:
+        flight = self.shares.flights.get(task.key)
+        if flight is not None and flight.owner[1] is not task:
+            return  # while it was being stopped, somebody else has begun the same: the key is theirs
         if task.key:
             self.shares.land(task.key)
             self.batch.released.append(task.key)

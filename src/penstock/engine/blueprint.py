@@ -76,7 +76,7 @@ class StepPlan:
         "edges", "followers", "getters", "inner", "kind", "named_outputs", "needs_inputs", "number", "prefix", "private", "static", "step", "widened",
     )  # fmt: skip
 
-    def __init__(self, step: Step, number: int) -> None:
+    def __init__(self, step: Step, number: int, prefixes: dict[Any, bytes]) -> None:
         self.step = step
         self.number = number
         self.kind = step.action.kind
@@ -85,11 +85,30 @@ class StepPlan:
         self.inner: Blueprint | None = None
         self.named_outputs: tuple[Output, ...] = step.outputs
         self.getters = [(given.name, *_getter(given.value)) for given in step.inputs]
-        self.static = not any(True for _, value in action_values(step.action) for _ in expressions(value))
+        plain = isinstance(step.action, Function) and not step.action.env and step.action.image is None
+        self.static = plain or not any(True for _, value in action_values(step.action) for _ in expressions(value))
         self.needs_inputs = not self.static or isinstance(step.action, Container | Script)
         self.private = not step.cache.enabled or isinstance(step.action, Suspend | Http | Resource | Nested)
-        self.prefix = b"" if self.private else canonical(_identity(step, self.static)).encode("utf-8", "surrogatepass")
+        self.prefix = b"" if self.private else self._prefix(prefixes, plain)
         self.widened: Step | None = None
+
+    def _prefix(self, known: dict[Any, bytes], plain: bool) -> bytes:
+        """The part of a key that is the same for all tasks of a step; worked out once for steps that do the same."""
+        step = self.step
+        alike: Any = None
+        if plain and not any(given.path for given in step.inputs):
+            action = step.action
+            assert isinstance(action, Function)
+            alike = (action.code, action.module, action.name, step.outputs, step.replicas, step.cache.version)
+            try:
+                if alike in known:
+                    return known[alike]
+            except TypeError:  # a default that is a list
+                alike = None
+        found = canonical(_identity(step, self.static)).encode("utf-8", "surrogatepass")
+        if alike is not None:
+            known[alike] = found
+        return found
 
     def inputs(
         self, params: Mapping[str, Any], steps: Mapping[str, Any], view: Mapping[str, Any], item: Any
@@ -166,9 +185,11 @@ class StepPlan:
 
     def key(self, inputs: Mapping[str, Any], action: Action, memo: dict[int, tuple[Any, str]]) -> str:
         """The digest of what determines the output: what is done and what it is done to, by value."""
-        parts = {}
-        for name, value in inputs.items():
-            parts[name] = value if type(value) in _SCALARS else _by_content(value, memo)
+        parts = inputs
+        for value in inputs.values():
+            if type(value) not in _SCALARS:
+                parts = {name: one if type(one) in _SCALARS else _by_content(one, memo) for name, one in inputs.items()}
+                break
         dynamic = _text(parts) if self.static else _text([parts, _plain_action(action)])
         return hashlib.sha256(self.prefix + dynamic.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -272,7 +293,8 @@ class Blueprint:
         names += [name for name in links.order if name in exits]
         self.main = len(names) - len(exits)
         """Steps with a lower number are the workflow proper."""
-        self.plans = [StepPlan(by_name[name], number) for number, name in enumerate(names)]
+        prefixes: dict[Any, bytes] = {}
+        self.plans = [StepPlan(by_name[name], number, prefixes) for number, name in enumerate(names)]
         self.number = {name: number for number, name in enumerate(names)}
         for plan in self.plans:
             asked = links.edges[plan.step.name]

@@ -62,6 +62,7 @@ class Core:
             home=home, blobs=blobs, inbox=self.inbox, jobs=jobs, engine=self.me.id, now=now, environ=os.environ if environ is None else environ, functions=dict(functions or {}),
         )  # fmt: skip
         self.backends: dict[str, Any] = dict(backends or {})
+        self._at_once: dict[str, bool] = {}
         self.batch = Batch()
         self.lives: dict[int, Live] = {}
         self.shares = Shares()
@@ -100,6 +101,13 @@ class Core:
         if found is None:
             found = self.backends[lane] = make_backend(lane, self.context)
         return found
+
+    def at_once(self, lane: str) -> bool:
+        """Does this backend do its work while we wait?"""
+        known = self._at_once.get(lane)
+        if known is None:
+            known = self._at_once[lane] = lane != SUSPEND and hasattr(self.backend(lane), "call")
+        return known
 
     def _later(self, call: Callable[[], None]) -> None:
         self.due.append(call)

@@ -22,6 +22,7 @@ from penstock.engine.live import Live, extra
 from penstock.engine.machine import Machine, Task
 from penstock.engine.replay import replay
 from penstock.engine.sharing import Sharing
+from penstock.plan.make import uninterrupted
 from penstock.store.base import Disconnected, Fenced, Run
 
 WINDOW = 0.02
@@ -122,7 +123,8 @@ class Engine(Sharing):
         for call in due:
             call()
         try:
-            self._pump()
+            with uninterrupted():
+                self._pump()
         except Fenced:
             self._let_go()
 
@@ -189,10 +191,9 @@ class Engine(Sharing):
     def _room(self, lane: str) -> int:
         if lane == SUSPEND:
             return 1000
-        backend = self.backend(lane)
-        if hasattr(backend, "call"):
+        if self.at_once(lane):
             return 256
-        return int(backend.room()) - len(self.ready_orders.get(lane, ()))
+        return int(self.backend(lane).room()) - len(self.ready_orders.get(lane, ()))
 
     def _finish(self) -> list[Live]:
         over = []
@@ -255,7 +256,8 @@ class Engine(Sharing):
 
     def _beat_now(self) -> None:
         try:
-            self.store.beat(self.me.id, self.now())
+            if not self.store.beat(self.me.id, self.now()):
+                self.store.register(self.me, self.now())  # somebody has held us for dead
         except Disconnected:
             self.store.reconnect(patience=PATIENCE)
 

@@ -32,7 +32,6 @@ def replay(live: Live, store: Store) -> list[Task]:
                 _forgive(live, event)
             else:
                 _apply(live, event, results)
-        machine.advance()
     machine.replaying = False
     for part in (machine.notes, machine.facts, machine.opened, machine.stopping):
         part.clear()

@@ -19,6 +19,8 @@ from penstock.store.base import Disconnected
 
 class Sharing(Attempts):
     def _decide(self, wanted: list[tuple[Live, Task, str]]) -> None:
+        if len(wanted) == 1 and self._decide_one(*wanted[0]):
+            return
         asks: dict[tuple[bool, bool], list[tuple[str, int, str]]] = {}
         asking: dict[str, tuple[Live, Task, str]] = {}
         twins: list[Who] = []
@@ -36,8 +38,7 @@ class Sharing(Attempts):
                 self._wait(live, task, self._shared_with(key))
             else:
                 asking[key] = (live, task, lane)
-                at_once = hasattr(self.backend(lane), "call")
-                asks.setdefault((live.fresh, not at_once), []).append((key, live.number, task.path))
+                asks.setdefault((live.fresh, not self.at_once(lane)), []).append((key, live.number, task.path))
         for (fresh, hold), some in asks.items():
             found = self._claim(some, fresh, hold)
             stale = []
@@ -55,7 +56,7 @@ class Sharing(Attempts):
                 else:
                     plain.append((live, task, lane))
             if stale:
-                for key, other in self._claim(stale, True).items():
+                for key, other in self._claim(stale, True, hold).items():
                     live, task, lane = asking[key]
                     if other.holder is not None:
                         self._wait_distant(live, task, other.holder)
@@ -65,6 +66,20 @@ class Sharing(Attempts):
             self._launch(live, task, lane)
         for who in twins:
             self._twin(*who)
+
+    def _decide_one(self, live: Live, task: Task, lane: str) -> bool:
+        """The way of chains, where one task is ready at a time. False: it is not as simple as that."""
+        key = task.key
+        if not key or extra(task).order or key in self.landed or key in self.shares.flights or task.step.cache.ttl is not None:
+            return False
+        found = self._claim([(key, live.number, task.path)], live.fresh, not self.at_once(lane))[key]
+        if found.holder is not None:
+            self._wait_distant(live, task, found.holder)
+        elif found.result is not None:
+            self._reuse(live, task, found.result.outputs, self._origin(found.result.run, found.result.task))
+        else:
+            self._launch(live, task, lane)
+        return True
 
     def _claim(self, asks: list[tuple[str, int, str]], fresh: bool, hold: bool = True) -> dict[str, Any]:
         while True:
@@ -103,7 +118,9 @@ class Sharing(Attempts):
     def _look_at_shares(self) -> None:
         """Has anything come of what other engines compute for us?"""
         dead = None
+        forgotten = set(self.shares.distant)
         for key, _, _, failure, result, holder in self.store.waiting(self.me.id):
+            forgotten.discard(key)
             waiting = self.shares.distant.get(key)
             if waiting is None:
                 continue
@@ -126,6 +143,9 @@ class Sharing(Attempts):
             del self.shares.distant[key]
             for live, task in waiting:
                 self.batch.served.append((key, live.number, task.path))
+                live.machine.again(task)
+        for key in forgotten:  # somebody has held us for dead: ask again
+            for live, task in self.shares.distant.pop(key):
                 live.machine.again(task)
         if dead:
             self.bury(dead)

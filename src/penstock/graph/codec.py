@@ -17,6 +17,7 @@ from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import fields
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
@@ -102,19 +103,26 @@ def _encoder(cls: Any) -> Callable[[Any], Any]:
 
 def _encode_fields_of(cls: type) -> Callable[[Any], dict[str, Any]]:
     hints = get_type_hints(cls)
+    kept = [f for f in fields(cls) if f.name != "source" or cls is model.Script]
     plan = [
         (f.name, f.default_factory() if f.default_factory is not NO_DEFAULT else f.default, hints[f.name] in _TEXTS)
-        for f in fields(cls)
-        if f.name != "source" or cls is model.Script
+        for f in kept
     ]
+    names = [f.name for f in kept]
+    get = attrgetter(*names) if len(names) > 1 else lambda thing: (getattr(thing, names[0]),)
 
     def run(thing: Any) -> dict[str, Any]:
         data = {}
-        for name, default, text in plan:
-            value = getattr(thing, name)
-            if value is default or (value == default and (type(value) is type(default) or name in _SECONDS)):
+        for (name, default, text), value in zip(plan, get(thing), strict=True):
+            if value is default:
                 continue
-            data[name] = _encode_text(value) if text else _encode_field(name, value)
+            kind = type(value)
+            if value == default and (kind is type(default) or name in _SECONDS):
+                continue
+            if kind is str:
+                data[name] = value if text else encode_value(value)
+            else:
+                data[name] = _encode_text(value) if text else _encode_field(name, value)
         return data
 
     return run

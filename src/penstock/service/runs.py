@@ -53,9 +53,10 @@ class Submission:
         fresh: bool = False,
         on: Mapping[str, str] | None = None,
     ) -> None:
-        from penstock.plan.make import make
+        from penstock.plan.make import make, uninterrupted
 
-        self.links = links_of(workflow)
+        with uninterrupted():
+            self.links = links_of(workflow)
         if until:
             from penstock.plan.prune import prune
 
@@ -102,8 +103,11 @@ class Submission:
         return live_functions(self.workflow)
 
     def record(self, store: Store) -> Run:
-        document = codec.to_json(self.workflow)
-        digest = codec.digest_of_text(document)
+        from penstock.plan.make import uninterrupted
+
+        with uninterrupted():
+            document = codec.to_json(self.workflow)
+            digest = codec.digest_of_text(document)
         return store.create_run(self.workflow.name, digest, document, self.params, self.options, user(), time.time())
 
     def unfinished(self, store: Store) -> Run | None:
@@ -177,7 +181,10 @@ class Session:
 
 def begin(host: Host, submission: Submission, functions: Functions, again: bool = True) -> Session:
     """Record the run, or find the one that was interrupted, and start it."""
-    ready = blueprints(submission.workflow, submission.links)
+    from penstock.plan.make import uninterrupted
+
+    with uninterrupted():
+        ready = blueprints(submission.workflow, submission.links)
 
     def start(engine: Engine) -> Live:
         run = submission.unfinished(engine.store) if again else None

@@ -215,3 +215,7 @@ SELECT number, options, params, outputs FROM runs WHERE number > ? ORDER BY numb
 -- name: drop_tasks
 -- Summaries that a retry takes back.
 DELETE FROM tasks WHERE run = ? AND state = ?
+
+-- name: one_key
+-- Whatever is known of one key: its result (no engine), or who is at it. The way of chains, where every step asks for one.
+SELECT '', outputs, run, task, at FROM results WHERE key = ? UNION ALL SELECT engine, '', run, task, 0 FROM leases WHERE key = ?

@@ -1,0 +1,69 @@
+"""Many runs at the same time that need some of the same things: all end right, and every thing is made once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.service.local import LocalRunner
+from penstock.store.sql import open_store
+from tests.engine import flows
+from tests.engine.flows import KEYS, soak_keys, soak_result
+from tests.support.engines import Mother, consistent, fold, nobody_is_left, notes, nothing_is_held, picture
+
+
+@pytest.fixture(scope="module")
+def mother() -> Iterator[Mother]:
+    made = Mother()
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "home") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
+def check(where: str, said: Path, home: Path, runs: int) -> None:
+    started = notes(said)
+    again = {task: times for task, times in started.items() if times != 1}
+    assert not again, f"made more than once: {again}"
+    assert len([task for task in started if task.startswith("own ")]) == runs
+    assert len([task for task in started if task.startswith("item ")]) == KEYS
+    with open_store(where) as store:
+        found = store.runs()
+    assert len(found) == runs
+    for run in found:
+        now = picture(where, said, run.id)
+        assert now is not None
+        consistent(now)
+        assert run.state == "succeeded" and run.outputs == {"result": soak_result(run.params["who"])}
+        assert fold(now.events) == now.tasks
+    nobody_is_left(home)
+    nothing_is_held(where)
+
+
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "workers"])
+def test_a_hundred_runs_of_one_process(where: str, tmp_path: Path, inline: bool) -> None:
+    said, home = tmp_path / "notes", tmp_path / "home"
+    with LocalRunner(home=home, store=where, inline=inline, jobs=2) as runner:
+        made = [runner.submit(flows.soak, notes=str(said), who=who, keys=soak_keys(who)) for who in range(100)]
+        deadline = time.monotonic() + 60
+        for run in made:
+            run.wait(max(0.0, deadline - time.monotonic()))
+        assert {run.status for run in made} == {"succeeded"}
+    check(where, said, home, 100)
+
+
+def test_ten_runs_in_each_of_six_processes(where: str, tmp_path: Path, mother: Mother) -> None:
+    said, home = tmp_path / "notes", tmp_path / "home"
+    pids = []
+    for number in range(6):
+        on = {"function": "inline"} if number % 3 == 2 else {}
+        every = [{"notes": str(said), "who": who, "keys": soak_keys(who)} for who in range(number * 10, number * 10 + 10)]
+        pids.append(mother.start(home, "soak", *every, store=where, on=on, again=False))
+    assert [mother.wait(pid, 60) for pid in pids] == [0] * 6, Path(f"{home}.said").read_text()
+    check(where, said, home, 60)
