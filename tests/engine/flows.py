@@ -138,6 +138,7 @@ def retries(notes: str):
 
 _notes = WorkflowParam("notes", str)
 _say = 'echo "$PENSTOCK_TASK" >> ${{ params.notes }}\n'
+_until = "i=0; while [ ! -e ${{ params.go }} ] && [ $i -lt 3000 ]; do sleep 0.01; i=$((i+1)); done\n"
 
 
 def commands() -> Workflow:
@@ -274,22 +275,22 @@ def quick(notes: str, go: str, who: str):
 
 
 def shared_command() -> Workflow:
-    gate = "i=0; while [ ! -e ${{ params.go }} ] && [ $i -lt 3000 ]; do sleep 0.01; i=$((i+1)); done\n"
-    source = 'echo "$PENSTOCK_TASK" >> ${{ params.notes }}\n' + gate + "[ ! -e ${{ params.go }}.fail ] || exit 1\n"
+    source = _say + _until + "[ ! -e ${{ params.go }}.fail ] || exit 1\n"
     job = ScriptJob("heavy", source + "echo 42 > $PENSTOCK_OUTPUTS/n", outputs=[WorkflowParam("n", int)])
     params = [WorkflowParam("notes", str), WorkflowParam("go", str), WorkflowParam("who", str)]
     return Workflow("shared-command", [job], params=params, outputs={"result": job.outputs["n"]})
 
 
-# Many runs at once, each of which needs some of the same things.
+# Many runs at once, each of which needs some of the same things. All wait for one gate first, so that they are there at once.
 
 KEYS = 40
+gate = ScriptJob("gate", _say + _until + "echo 0 > $PENSTOCK_OUTPUTS/n", outputs=[WorkflowParam("n", int)])
 
 
 @task
-def item(notes: str, k: int) -> int:
+def item(notes: str, k: int, zero: int) -> int:
     note(notes, f"item {k}")
-    return k
+    return k + zero
 
 
 @task
@@ -311,9 +312,10 @@ def pair(notes: str, k: int) -> list[int]:
 
 
 @workflow
-def soak(notes: str, who: int, keys: list[int]):
-    doubled = [double(notes, k, item(notes, k)) for k in keys]
-    few = [item(notes, k) for k in pair(notes, keys[0])]
+def soak(notes: str, go: str, who: int, keys: list[int]):
+    zero = gate()
+    doubled = [double(notes, k, item(notes, k, zero)) for k in keys]
+    few = [item(notes, k, zero) for k in pair(notes, keys[0])]
     return own(notes, who, [doubled[0], doubled[1], doubled[2], doubled[3], few[0], few[1]])
 
 

@@ -5,7 +5,7 @@ runs of one process, and within a run; whatever happens to the one that started 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tests.support.engines import (
     Mother,
     Picture,
     consistent,
+    kept,
     kill,
     nobody_is_left,
     notes,
@@ -59,16 +60,8 @@ class Place:
     def runner(self, **options: Any) -> LocalRunner:
         return LocalRunner(home=self.home, store=self.store, jobs=4, **options)
 
-    @contextmanager
-    def kept(self, **options: Any) -> Iterator[LocalRunner]:
-        """One engine for several runs. When the test fails, it does not wait for them."""
-        with self.runner(**options) as runner:
-            try:
-                yield runner
-            except BaseException:
-                if runner._host is not None:
-                    runner._host.abandon()
-                raise
+    def kept(self, **options: Any) -> AbstractContextManager[LocalRunner]:
+        return kept(self.runner(**options))
 
     def ends(self, pid: int) -> int:
         code = self.mother.wait(pid, 30)

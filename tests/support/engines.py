@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from penstock.service.local import LocalRunner
 from penstock.store.base import Event, Run
 from penstock.store.sql import Store, open_store
 
@@ -61,6 +62,18 @@ def kill(*pids: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def kept(runner: LocalRunner) -> Iterator[LocalRunner]:
+    """One engine in this process for several runs. When the test fails, it does not wait for them."""
+    with runner:
+        try:
+            yield runner
+        except BaseException:
+            if runner._host is not None:
+                runner._host.abandon()
+            raise
 
 
 class Mother:

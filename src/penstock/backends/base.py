@@ -179,9 +179,14 @@ OURS: Mapping[str, str] = {
 
 def make_backend(name: str, context: Context) -> Any:
     """A Backend or Immediate by its name. Raises PlanError if there is none of that name."""
+    return find_backend(name)(context)
+
+
+def find_backend(name: str) -> Callable[[Context], Any]:
+    """Raises PlanError if there is none of that name."""
     if name in OURS:
         module, _, cls = OURS[name].partition(":")
-        return getattr(importlib.import_module(f"penstock.backends.{module}"), cls)(context)
+        return lambda context: getattr(importlib.import_module(f"penstock.backends.{module}"), cls)(context)
     from importlib.metadata import entry_points  # reads slowly, and our own need it not
 
     installed = {point.name: point for point in entry_points(group="penstock.backends")}
@@ -190,4 +195,5 @@ def make_backend(name: str, context: Context) -> Any:
         raise PlanError(
             Problem("P703", f"there is no backend {name!r}", f"known: {', '.join(known)}.{nearest(name, known)}")
         )
-    return installed[name].load()(context)
+    found: Callable[[Context], Any] = installed[name].load()
+    return found

@@ -17,7 +17,7 @@ _jobs = click.option(
 _on = click.option(
     "--on", multiple=True, metavar="KIND=BACKEND",
     help="Where steps of a kind run: container=process runs commands on this machine instead of in their image, function=inline "
-    "calls functions inside the engine.",
+    "calls functions inside the engine. A backend alone is for steps of every kind.",
 )  # fmt: skip
 _output = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."

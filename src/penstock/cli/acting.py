@@ -7,12 +7,13 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from penstock import service
+from penstock.backends.base import find_backend
 from penstock.cli import render
 from penstock.errors import Problem, UserError, nearest
 from penstock.graph.model import ACTIONS, Workflow
@@ -136,6 +137,7 @@ def _backends(given: Sequence[str]) -> dict[str, str]:
     for item in given:
         kind, equals, name = item.partition("=")
         if not equals:
+            find_backend(kind)
             found.update(dict.fromkeys(_KINDS, kind))
         elif kind not in _KINDS or not name:
             raise UserError(
@@ -146,6 +148,7 @@ def _backends(given: Sequence[str]) -> dict[str, str]:
                 )
             )
         else:
+            find_backend(name)
             found[kind] = name
     return found
 
@@ -178,7 +181,14 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
     progress = None if quiet else Progress(session.run.id, workflow)
     pressed = 0
 
+    said: set[str] = set()
+    note = render.note if progress is None else progress.note
+
     def update() -> None:
+        for path, text in list(live.asking.items()):
+            if path not in said:
+                said.add(path)
+                note(text)
         if progress is not None:
             progress.update(live.progress, live.times, time.monotonic() - began, live.state)
 
@@ -195,7 +205,7 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
                 break
             except KeyboardInterrupt:
                 pressed += 1
-                _pressed(session, pressed)
+                _pressed(session, pressed, note)
     finally:
         signal.signal(signal.SIGTERM, before)
         if progress is not None:
@@ -209,11 +219,11 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
         raise click.exceptions.Exit(130 if session.state == "stopped" else 3)
 
 
-def _pressed(session: runs.Session, times: int) -> None:
+def _pressed(session: runs.Session, times: int, note: Callable[[str], None]) -> None:
     if times == 1:
         running = sum(tally.get("running", 0) for tally in session.live.progress.values())
         what = f"waiting for {running} running task{'s' if running != 1 else ''}; " if running else ""
-        render.note(f"\nstopping: {what}Ctrl-C again ends now")
+        note(f"stopping: {what}Ctrl-C again ends now")
         session.interrupt()
     else:
         session.abandon()
@@ -223,11 +233,7 @@ def _summary(session: runs.Session, settings: Settings, seconds: float, quiet: b
     live = session.live
     outputs = service.shown_outputs(live.outputs_text)
     if output == "json":
-        counts: dict[str, int] = {}
-        for tally in live.progress.values():
-            for state, many in tally.items():
-                if many and state != "tasks":
-                    counts[state] = counts.get(state, 0) + many
+        counts = {state: many for state, many in live.counts.items() if many}
         failures = [{"task": path, **data} for path, data in live.failures]
         data = {
             "run": session.run.id,
@@ -251,11 +257,10 @@ def _summary(session: runs.Session, settings: Settings, seconds: float, quiet: b
 
 
 def _last_words(session: runs.Session, settings: Settings, seconds: float) -> list[str]:
-    tallies = session.live.progress.values()
-    total = {
-        state: sum(tally.get(state, 0) for tally in tallies) for state in ("succeeded", "reused", "failed", "errored")
-    }
-    parts = [f"{total['succeeded'] + total['reused']:,} tasks done"] + (
+    counts = session.live.counts
+    total = {state: counts.get(state, 0) for state in ("succeeded", "reused", "failed", "errored")}
+    done = total["succeeded"] + total["reused"]
+    parts = [f"{done:,} task{'s' if done != 1 else ''} done"] + (
         [f"{total['reused']:,} of them reused"] if total["reused"] else []
     )
     if total["failed"] + total["errored"]:
@@ -265,7 +270,7 @@ def _last_words(session: runs.Session, settings: Settings, seconds: float) -> li
         "succeeded": ("✓", "done", "green"), "failed": ("✗", "failed", "red"), "cancelled": ("✗", "cancelled", "yellow"),
     }.get(session.state, ("⏸", "stopped", "yellow"))  # fmt: skip
     head = render.paint(f"{mark} {id}", sys.stderr, fg=colour, bold=True)
-    lines = [f"{head} {word} in {seconds:.1f}s · {', '.join(parts)} · kept in {place}"]
+    lines = [f"{head} {word} in {render.duration(seconds)} · {', '.join(parts)} · kept in {place}"]
     if session.state == "succeeded":
         lines.append("  next   penstock show @   penstock show @ --gantt   penstock ls")
     elif session.state == "stopped":

@@ -126,7 +126,19 @@ def total(view: RunView) -> dict[str, int]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, dict) and set(value) == {"$stored"} and "digest" in value["$stored"]:
+        return _kept(value["$stored"])
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _kept(stored: dict[str, Any]) -> str:
+    """A value that is kept as a blob: what it is, and where it lies if it lies on this machine."""
+    from penstock.artifacts.blobs import Blobs
+    from penstock.settings import read
+
+    path = Blobs(read().artifacts).local(stored["digest"])
+    name = f" {stored['name']}" if stored.get("name") else ""
+    return f"<{stored['kind']}{name} of {stored['size']:,} bytes>  {path or stored['digest']}"
 
 
 # -- tasks ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from penstock.engine.core import SUSPEND, Core
 from penstock.engine.live import Extra, Live, extra
 from penstock.engine.machine import Task
 from penstock.engine.share import Who, origin
-from penstock.graph.model import Outcome, Suspend
+from penstock.graph.model import MISSING, Outcome, Suspend
 
 GRACE = 10.0
 """Seconds between asking a process to end and making it."""
@@ -76,10 +76,15 @@ class Attempts(Core):
             left = min(left, max(0.0, (kept.resume_at or 0.0) - self.now()))
         if left is not None:
             kept.timer = self.loop.call_later(left, self._later, lambda: self._resumed(live, task, {}))
+        else:
+            wants = "".join(f" -p {output.name}=…" for output in task.step.outputs if output.default is MISSING)
+            said = f"{action.message}   " if action.message else ""
+            live.asking[task.path] = f"{task.path} waits for you: {said}penstock resume {live.run.id}/{task.path}{wants}"
 
     def _resumed(self, live: Live, task: Task, outputs: dict[str, Any]) -> None:
         if task.path in live.machine.live and extra(task).state == "suspended":
             self._stop_timer(task)
+            live.asking.pop(task.path, None)
             live.succeeded(task, outputs, dumps(outputs), None, None)
             live.settle()
 

@@ -156,7 +156,7 @@ class Core:
         self.batch.clear()
         self.landed.clear()
         for number in [number for number, live in self.lives.items() if live.ended is not None]:
-            del self.lives[number]
+            self.store.release(number, self.me.id, self.lives.pop(number).state)
 
     def _survives(self) -> bool:
         """After the database went away in a commit: True if it had been done all the same."""

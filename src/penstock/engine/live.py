@@ -80,6 +80,8 @@ class Live:
         self.outputs_text: str | None = None
         self.progress: dict[str, dict[str, int]] = {}
         """Step path -> tasks by state, `tasks` among them: how many there are in all, as far as is known."""
+        self.asking: dict[str, str] = {}
+        """Suspended tasks that wait for somebody: path -> what to tell them."""
         self.timed: list[Task] = []
         """Called workflows that have begun and have a time limit."""
         self.counts: dict[str, int] = {}
@@ -110,7 +112,7 @@ class Live:
         kept = extra(task)
         before = kept.shown
         kept.state = kept.shown = state
-        self.count(task.step_path, before, state)
+        self.count(task.step_path, before, state, called=task.state.plan.inner is not None)
         ended = None
         if over:
             ended = self.now()
@@ -123,16 +125,19 @@ class Live:
             self.number, task.path, task.step_path, state, task.attempt, task.key, kept.started, ended, info,
         )  # fmt: skip
 
-    def count(self, step: str, before: str, state: str, many: int = 1) -> None:
+    def count(self, step: str, before: str, state: str, many: int = 1, called: bool = False) -> None:
+        """`called`: it is a workflow, whose own tasks count."""
         tally = self.progress.get(step)
         if tally is None:
             tally = self.progress[step] = {}
-        counts = self.counts
         if before:
             tally[before] -= many
-            counts[before] -= many
         tally[state] = tally.get(state, 0) + many
-        counts[state] = counts.get(state, 0) + many
+        if not called:
+            counts = self.counts
+            if before:
+                counts[before] -= many
+            counts[state] = counts.get(state, 0) + many
 
     def flush(self) -> None:
         """The run's own row, if anything was said since the last time."""

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from penstock.artifacts.values import loads
+from penstock.engine.blueprint import Blueprint
 from penstock.engine.live import OUTCOMES, Live, extra, step_of
 from penstock.engine.machine import Task
 from penstock.graph.model import Outcome
@@ -88,6 +89,8 @@ def _apply(live: Live, event: Event, results: dict[str, Any]) -> None:
         _succeeded(live, event, task, results)
     elif kind in _BAD:
         if data.get("retry") is None:
+            if kind != "task.cancelled":
+                live.failed(task.path, dict(data))
             machine.ended(task, OUTCOMES[kind[5:]], {}, f"{task.path} {kind[5:]}: {data.get('message', '')}")
         else:
             task.tries = int(data.get("tries", task.tries))
@@ -132,10 +135,20 @@ def _succeeded(live: Live, event: Event, task: Task, results: dict[str, Any]) ->
     live.machine.ended(task, Outcome.SUCCEEDED, outputs)
 
 
+def _called_steps(blueprint: Blueprint, prefix: str) -> set[str]:
+    found: set[str] = set()
+    for plan in blueprint.plans:
+        if plan.inner is not None:
+            path = prefix + plan.step.name
+            found |= {path, *_called_steps(plan.inner, path + "/")}
+    return found
+
+
 def recount(live: Live, store: Store) -> None:
     """The tallies, from the task rows."""
+    called = _called_steps(live.machine.blueprint, "")
     for (step, state), (count, _, _) in store.task_counts(live.number).items():
-        live.count(step, "", state, count)
+        live.count(step, "", state, count, called=step in called)
     for event in store.events(live.number, kinds=["step.ready"]):
         tally = live.progress.setdefault(step_of(event.task), {})
         tally["tasks"] = tally.get("tasks", 0) + event.data["tasks"]
