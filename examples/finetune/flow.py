@@ -1,6 +1,7 @@
 """Prepare data, train a few models side by side, choose the best, publish it if it is good enough.
 
-penstock plan examples/finetune/flow.py
+penstock plan examples/finetune/flow.py   # what it needs, stage by stage
+penstock run examples/finetune/flow.py    # recorded; a second time everything is reused
 python examples/finetune/flow.py          # the same function, as ordinary Python
 """
 
@@ -16,14 +17,21 @@ def prepare(rows: int) -> list[float]:
     return [2.0 * x + noise.gauss(0, 0.1) for x in range(rows)]
 
 
+# On a cluster this would ask for gpu=8, and a queue would make it wait for them. Two CPUs stand in here, so that it runs anywhere;
+# what a step asks for is not part of its identity, so the results would be the same ones.
 @task(cpu=2, memory="1Gi", timeout="10m")
 def train(data: list[float], rate: float) -> float:
-    """Fit the slope by gradient descent; return how far off it ends."""
-    slope = 0.0
-    for _ in range(200):
-        gradient = sum((slope * x - y) * x for x, y in enumerate(data)) / len(data)
-        slope -= rate * gradient / len(data)
-    return abs(slope - 2.0)
+    """Fit the slope by gradient descent, leaving out one row after the other; return how far off it ends on average."""
+    off = 0.0
+    for left_out in range(len(data)):
+        points = [(x, y) for x, y in enumerate(data) if x != left_out]
+        slope = 0.0
+        for _ in range(200):
+            gradient = sum((slope * x - y) * x for x, y in points) / len(points)
+            slope -= rate * gradient / len(points)
+        off += abs(slope - 2.0) / len(data)
+    print(f"rate {rate}: off by {off:.4f}")
+    return off
 
 
 @task

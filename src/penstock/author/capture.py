@@ -9,6 +9,7 @@ those (docs/ideas/identity.md).
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import decimal
 import dis
@@ -53,6 +54,8 @@ def _is_authors(module_name: str | None) -> bool:
 def module_of(function: Callable[..., Any]) -> str:
     """Where the function can be imported from: the program that is being run goes by its file's name."""
     name = function.__module__ or "__main__"
+    if name != "__main__":
+        return name
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     stem = Path(file).stem if file else ""
     return stem if name == "__main__" and stem.isidentifier() and stem != "__main__" else name
@@ -85,9 +88,27 @@ live: dict[Key, Live] = {}
 """Every function of this process that a step was made of. Read by pack."""
 
 
+_remembered: dict[Callable[..., Any], str] | None = None
+
+
+@contextlib.contextmanager
+def remembering() -> Iterator[None]:
+    """While a file is loaded each function is looked at once, however many steps are made of it."""
+    global _remembered
+    before, _remembered = _remembered, {}
+    try:
+        yield
+    finally:
+        _remembered = before
+
+
 def recorded(function: Callable[..., Any]) -> str:
     """The function's code digest; the function itself is kept at hand for whoever runs the workflow from this process."""
+    if _remembered is not None and function in _remembered:
+        return _remembered[function]
     code = code_digest(function)
+    if _remembered is not None:
+        _remembered[function] = code
     module = sys.modules.get(function.__module__ or "__main__")
     live[module_of(function), function.__qualname__, code] = Live(function, module, tuple(sys.path))
     return code

@@ -10,6 +10,7 @@ import dataclasses
 import importlib
 import inspect
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Self, Unpack
@@ -237,10 +238,9 @@ class FunctionJob(BaseJob):
             image=to_value(image),
             env=to_value(env or {}),
         )
-        hints = hints_of(function)
+        hints, signature = _read_off(function)
         returned = outputs if outputs is not None else [WorkflowParam("result", to_type(hints.get("return", Any)))]
         super().__init__(name, action, inputs=inputs, outputs=returned, **{**base, **options})
-        signature = inspect.signature(function)
         for given in self.inputs:
             if given not in signature.parameters:
                 raise wrong(
@@ -254,6 +254,17 @@ class FunctionJob(BaseJob):
                 continue
             if missing not in self.inputs and parameter.default is parameter.empty:
                 self.inputs[missing] = model.Input(name=missing, value=MISSING, type=to_type(hints.get(missing, Any)))
+
+
+_known: weakref.WeakKeyDictionary[Any, tuple[dict[str, Any], inspect.Signature]] = weakref.WeakKeyDictionary()
+
+
+def _read_off(function: Callable[..., Any]) -> tuple[dict[str, Any], inspect.Signature]:
+    """A function's annotations and parameters; many jobs may be made of one function."""
+    found = _known.get(function)
+    if found is None:
+        found = _known[function] = (hints_of(function), inspect.signature(function))
+    return found
 
 
 class ResourceJob(BaseJob):

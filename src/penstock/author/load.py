@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from penstock.author.capture import remembering
 from penstock.author.flow import WorkflowFunction
 from penstock.author.jobs import Authored
 from penstock.errors import AuthorError, NotFound, PenstockError, Problem, Source, nearest
@@ -29,7 +30,7 @@ def load_graph(path: Path, name: str | None = None) -> Workflow:
     before = set(sys.modules)
     folders = (path.parent.absolute(), Path.cwd())
     try:
-        with _neighbours(*folders):
+        with _neighbours(*folders), remembering():
             return find_workflow(path, load_module(path), name).graph
     finally:
         for known in set(sys.modules) - before:

@@ -129,8 +129,8 @@ class Workers:
         if self._timer is not None:
             self._timer.cancel()
         for worker in list(self._workers):
-            if worker.jobs or not worker.ready:
-                kill_group(worker.pid, signal.SIGTERM if worker.ready else signal.SIGKILL)
+            if worker.jobs or not worker.ready or not worker.used:
+                kill_group(worker.pid, signal.SIGTERM if worker.ready and worker.used else signal.SIGKILL)
             worker.leave()
         deadline = self._loop.time() + 1.0
         while self._workers and self._loop.time() < deadline:
@@ -412,6 +412,11 @@ class Worker:
         self.socket.setblocking(False)
         scratch = context.home / "work" / context.engine / f"worker-{number}"
         self.send({"blobs": context.blobs.root, "cache": str(context.home / "cache"), "scratch": str(scratch)})
+
+    @property
+    def used(self) -> bool:
+        """Was it ever given anything?"""
+        return self._count > 0
 
     def burden(self) -> tuple[float, bool]:
         return self.load, not self.ready

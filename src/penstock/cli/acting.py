@@ -17,6 +17,7 @@ from penstock.backends.base import find_backend
 from penstock.cli import render
 from penstock.errors import Problem, UserError, nearest
 from penstock.graph.model import ACTIONS, Workflow
+from penstock.plan.make import uninterrupted
 from penstock.service import runs
 from penstock.service.hosting import Host
 from penstock.settings import Settings, read
@@ -31,7 +32,8 @@ def run(
 ) -> None:  # fmt: skip
     """`engine`: the id that the engine will have, if its first worker has been started."""
     settings = read(jobs=jobs)
-    workflow = service.load(file)
+    with uninterrupted():
+        workflow = service.load(file)
     submission = runs.Submission(
         workflow,
         service.parameters(workflow, given),

@@ -309,6 +309,14 @@ class Attempts(Core):
         self._stop_timer(task)
         live.not_succeeded(task, "cancelled", {"message": task.state.scope.halted or "stopped"})
 
+    def _disown(self, live: Live, task: Task) -> None:
+        """A task of a run that is not ours any more. If other runs wait for it here, it goes on as theirs."""
+        self._stop_task(live, task, 0.0)
+        id = extra(task).order
+        if id in self.orders and self.orders[id][1] is task:
+            del self.orders[id]
+            self._release(task)
+
     def _release(self, task: Task) -> None:
         flight = self.shares.flights.get(task.key)
         if flight is not None and flight.owner[1] is not task:

@@ -40,6 +40,7 @@ class Extra:
         "state",
         "timed_out",
         "timer",
+        "wait",
     )
 
     def __init__(self) -> None:
@@ -56,6 +57,8 @@ class Extra:
         """Its key is leased, not just computed within one transaction."""
         self.lost = 0
         self.log: Any = ()
+        self.wait = 0.0
+        """Seconds that were to pass before the next attempt, from the log."""
         self.resume_at: float | None = None
         """Wall-clock time, from the log, at which a suspended or failed task goes on."""
 

@@ -73,9 +73,7 @@ class Engine(Sharing):
             self._suspend(live, task, logged=True)
         elif kept.state == "retrying":
             left = max(0.0, (kept.resume_at or 0.0) - self.now())
-            policy = task.step.retry
-            longest = policy.backoff.longest * 2 if policy is not None else 0.0
-            self._try_later(live, task, min(left, longest))
+            self._try_later(live, task, min(left, kept.wait))  # clocks may have been put back since
         else:
             if kept.state == "running":
                 live.note(
@@ -120,9 +118,9 @@ class Engine(Sharing):
             else:
                 self._began(report)
         due, self.due = self.due, []
-        for call in due:
-            call()
         try:
+            for call in due:
+                call()
             with uninterrupted():
                 self._pump()
         except Fenced:
@@ -234,21 +232,45 @@ class Engine(Sharing):
         self.inbox.wake()
 
     def _let_go(self) -> None:
-        """A run was taken over by another engine: find out which, stop what we started for it, and forget it."""
-        self.batch.clear()
-        for number, live in list(self.lives.items()):
-            current = self.store.run_by_number(number)
-            if current is not None and current.engine == self.me.id:
-                continue
-            live.error = Fenced(f"{live.run.id} was taken over by another engine")
-            for id, (owner, task) in list(self.orders.items()):
-                if owner is live:
-                    del self.orders[id]
-                    self.backend(extra(task).lane).stop(id, 0.0)
-            del self.lives[number]
-            live.finished.set()
-        if self.lives:
+        """Runs were taken over by other engines: find out which, stop what we started for them, and forget them. What there
+        is to say of our other runs has not been written, and is written now."""
+        lost = self._lost()
+        if not lost:
             raise RuntimeError("a write was refused although every run is ours")
+        for live in lost:
+            del self.lives[live.number]
+            live.error = Fenced(f"{live.run.id} was taken over by another engine")
+            for task in list(live.machine.live.values()):
+                self._disown(live, task)
+        self.batch.drop_runs({live.number for live in lost})
+        self.ready_orders = {
+            lane: [order for order in some if order.id in self.orders] for lane, some in self.ready_orders.items()
+        }
+        over = [live for live in self.lives.values() if live.ended is not None]
+        keys = [
+            (task.key, live.number, task.path)
+            for some in self.ready_orders.values()
+            for live, task in (self.orders[order.id] for order in some)
+            if task.key
+        ]
+        self._begin()
+        self._claim(keys, fresh=True)
+        try:
+            self._commit()
+        except Fenced:
+            self._let_go()
+        for live in (*lost, *over):
+            live.finished.set()
+        self.inbox.wake()
+
+    def _lost(self) -> list[Live]:
+        """Runs in our hands that are another engine's now."""
+        found = []
+        for live in self.lives.values():
+            current = self.store.run_by_number(live.number)
+            if current is None or current.engine != self.me.id:
+                found.append(live)
+        return found
 
     def _beat(self) -> None:
         self._timers[0] = self.loop.call_later(BEAT, self._beat)
@@ -257,7 +279,9 @@ class Engine(Sharing):
     def _beat_now(self) -> None:
         try:
             if not self.store.beat(self.me.id, self.now()):
-                self.store.register(self.me, self.now())  # somebody has held us for dead
+                self.store.register(self.me, self.now())  # somebody has held us for dead, and perhaps taken our runs
+                if self._lost():
+                    self._let_go()
         except Disconnected:
             self.store.reconnect(patience=PATIENCE)
 
@@ -299,7 +323,10 @@ class Engine(Sharing):
                 live.state = "stopped"
         if self.lives and not isinstance(self.failure, Exception):
             self._begin()
-            self._commit()
+            try:
+                self._commit()
+            except Fenced:
+                self._let_go()
             for number in self.lives:
                 self.store.release(number, self.me.id, "stopped")
         self.store.forget(self.me.id)

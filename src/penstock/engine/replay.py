@@ -94,7 +94,8 @@ def _apply(live: Live, event: Event, results: dict[str, Any]) -> None:
             machine.ended(task, OUTCOMES[kind[5:]], {}, f"{task.path} {kind[5:]}: {data.get('message', '')}")
         else:
             task.tries = int(data.get("tries", task.tries))
-            kept.state, kept.resume_at = "retrying", event.at + float(data["retry"])
+            kept.wait = float(data["retry"])
+            kept.state, kept.resume_at = "retrying", event.at + kept.wait
     elif kind == "task.lost":
         kept.lost += "exit_code" in data  # its worker died; that an engine did is no fault of the task
         kept.state = "lost"

@@ -1,4 +1,7 @@
-"""Workflow + parameters -> Plan: everything that is known before anything runs. Called by service, merge and diff."""
+"""Workflow + parameters -> Plan: everything that is known before anything runs. Called by service, merge and diff.
+
+Each part of a plan is worked out, and what works it out imported, when it is asked for: a run needs the least of it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,18 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidWorkflow, PlanError, Problem
 from penstock.graph import codec
 from penstock.graph.check import check, check_arguments
 from penstock.graph.links import Links, links_of
 from penstock.graph.model import MISSING, Unit, Workflow
-from penstock.plan import demand, reserve, stages
-from penstock.plan.dedupe import Keys, content_keys
 from penstock.plan.expand import Level, expand
+
+if TYPE_CHECKING:
+    from penstock.plan import demand, reserve, stages
+    from penstock.plan.dedupe import Keys
 
 Orders = dict[str, tuple[list[str], dict[str, tuple[str, ...]]]]
 
@@ -45,22 +50,30 @@ class Plan:
 
     @cached_property
     def stages(self) -> list[stages.Stage]:
+        from penstock.plan import stages
+
         with uninterrupted():
             return stages.stages(self.level, self.workflow)
 
     @cached_property
     def peaks(self) -> dict[str, demand.Peak]:
         """By resource: the most that can be held at one moment."""
+        from penstock.plan import demand
+
         with uninterrupted():
             return demand.peaks(self.level)
 
     @cached_property
     def reservations(self) -> list[reserve.Reservation]:
+        from penstock.plan import reserve
+
         with uninterrupted():
             return reserve.reserve(self.level, self.stages, self.unit)
 
     @cached_property
     def keys(self) -> Keys:
+        from penstock.plan.dedupe import content_keys
+
         with uninterrupted():
             return content_keys(self.workflow, self.params, self.orders, salt=self.digest if self.has_private() else "")
 
@@ -75,6 +88,8 @@ class Plan:
         )
 
     def remaining(self, reservation: reserve.Reservation, finished: Collection[str]) -> dict[str, int]:
+        from penstock.plan import reserve
+
         return reserve.remaining(self.level, self.stages, reservation, finished)
 
     def as_data(self) -> dict[str, Any]:
@@ -93,6 +108,8 @@ class Plan:
         }
 
     def step_data(self, planned: Any, calls: Any) -> dict[str, Any]:
+        from penstock.plan import stages
+
         step = planned.step
         prefix = planned.path.removesuffix(step.name)
         level_before = self.before_of(planned.path)

@@ -8,7 +8,7 @@ What is only read is a NamedTuple: made in a quarter of the time, class and obje
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -182,6 +182,14 @@ class Batch:
             self.events or self.tasks or self.results or self.released or self.failures or self.served
             or self.runs or self.outbox or self.handled
         )  # fmt: skip
+
+    def drop_runs(self, numbers: Collection[int]) -> None:
+        """What would be written of these runs. Results stay: others may count on them."""
+        self.events = [row for row in self.events if row[0] not in numbers]
+        self.tasks = {key: row for key, row in self.tasks.items() if key[0] not in numbers}
+        self.served = [row for row in self.served if row[1] not in numbers]
+        self.runs = {number: row for number, row in self.runs.items() if number not in numbers}
+        self.outbox = [row for row in self.outbox if row[0] not in numbers]
 
     def clear(self) -> None:
         parts: tuple[list[Any] | dict[Any, Any], ...] = (
