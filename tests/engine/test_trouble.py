@@ -24,7 +24,9 @@ from penstock.engine.loop import Engine
 from penstock.graph.links import links_of
 from penstock.graph.model import Backoff, Edge, Retry, Script, Step, Suspend, Workflow
 from penstock.service.local import LocalRunner
-from penstock.service.runs import Submission, own
+from penstock.service.hosting import Host
+from penstock.service.runs import Refused, Submission, go_on, own
+from penstock.settings import read
 from penstock.store.sql import open_store
 from penstock.testing import VirtualClock, run_virtually
 from tests.engine import flows
@@ -198,18 +200,18 @@ def test_a_server_that_takes_no_more_writing_ends_the_run_with_a_clear_error(pos
     place = Place(tmp_path, store=postgres_url)
     command = place.begun()
     before = place.look()
-    postgres.execute("ALTER SYSTEM SET default_transaction_read_only = on")
-    try:
-        postgres.execute("SELECT pg_reload_conf()")
-        place.go()
-        assert command.code() == 1, command.text
-        assert "error[P603]" in command.text and "Traceback" not in command.text
-        nobody_is_left(place.home)
-    finally:
-        postgres.execute("SET default_transaction_read_only = off; ALTER SYSTEM RESET default_transaction_read_only")
-        postgres.execute("SELECT pg_reload_conf()")
+    name = postgres_url.rpartition("/")[2]
+    postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    cut(postgres, postgres_url)
+    place.go()
+    assert command.code() == 1, command.text
+    assert "error[P603]" in command.text and "Traceback" not in command.text
+    nobody_is_left(place.home)
+    postgres.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+    follows(before, place.look())
     place.end()
-    until("writing again", lambda: place.penstock("resume", "@")[0] == 0)
+    code, said = place.penstock("resume", "@")
+    assert code == 0, said
     place.went_on(before)
 
 
@@ -432,6 +434,19 @@ def test_two_resumes_at_once_one_wins_and_the_other_says_who_has_it(tmp_path: Pa
     assert winner.code() == 0, winner.text
     end = place.went_on(before)
     assert end.started["slow"] == 2
+
+
+def test_a_run_that_is_over_is_not_taken_up_again(tmp_path: Path) -> None:
+    """Somebody else may have finished it since it was looked at."""
+    run = LocalRunner(home=tmp_path / "home", inline=True).run(flows.chain, notes=str(tmp_path / "notes"))
+    before = run.events
+    host = Host(read(home=tmp_path / "home"))
+    try:
+        with pytest.raises(Refused, match=r"P413 .*chain-1 is over: it succeeded"):
+            go_on(host, run.id)
+    finally:
+        host.close()
+    assert run.events == before
 
 
 def _folder(folder: Path, number: int) -> Path:

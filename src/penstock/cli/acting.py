@@ -55,7 +55,7 @@ def run(
             render.note(f"{made.id} runs in the background (process {pid}); penstock watch {made.id}")
         return
     host = Host(settings, submission.options.get("on"), id=engine)
-    session = runs.begin(host, submission, functions, again=not new)
+    session = _begun(host, lambda: runs.begin(host, submission, functions, again=not new))
     if session.run.seq > 1 and not quiet:
         render.note(f"continuing {session.run.id}, which was interrupted   (--new starts another run instead)")
     _follow(session, submission.workflow, settings, quiet, output)
@@ -74,7 +74,7 @@ def resume(target: str, given: tuple[str, ...], jobs: int | None, quiet: bool, o
             raise runs.Refused(
                 Problem(
                     "P411",
-                    f"{found.id} is running and none of its steps waits to be resumed",
+                    f"{runs.busy(store, found).message}, and none of its steps waits to be resumed",
                     f"penstock watch {found.id}",
                 )
             )
@@ -92,7 +92,7 @@ def resume(target: str, given: tuple[str, ...], jobs: int | None, quiet: bool, o
             _say(output, {"run": found.id, "resumed": list(outputs)}, f"resumed {', '.join(outputs)}")
             return
     host = Host(settings, found.options.get("on"))
-    session = runs.go_on(host, found.id, resumed=outputs)
+    session = _begun(host, lambda: runs.go_on(host, found.id, resumed=outputs))
     _follow(session, workflow, settings, quiet, output)
 
 
@@ -108,7 +108,7 @@ def retry(name: str, jobs: int | None, quiet: bool, output: str) -> None:
             )
         workflow = runs.workflow_of(store, found)
     host = Host(settings, found.options.get("on"))
-    session = runs.go_on(host, found.id, retried=runs.user() or "somebody")
+    session = _begun(host, lambda: runs.go_on(host, found.id, retried=runs.user() or "somebody"))
     _follow(session, workflow, settings, quiet, output)
 
 
@@ -128,10 +128,19 @@ def cancel(name: str, now: bool, output: str) -> None:
                 _say(output, {"run": found.id, "state": current.state}, f"{found.id} {current.state}")
                 return
     host = Host(settings, found.options.get("on"))
-    session = runs.go_on(host, found.id, cancelled=why, now=now)
+    session = _begun(host, lambda: runs.go_on(host, found.id, cancelled=why, now=now))
     session.wait()
     host.close()
     _say(output, {"run": found.id, "state": session.state}, f"{found.id} {session.state}")
+
+
+def _begun(host: Host, begin: Callable[[], runs.Session]) -> runs.Session:
+    """What has begun. If nothing has, the engine is ended in order first."""
+    try:
+        return begin()
+    except Exception:
+        host.close()
+        raise
 
 
 def _backends(given: Sequence[str]) -> dict[str, str]:

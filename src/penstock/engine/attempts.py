@@ -79,7 +79,9 @@ class Attempts(Core):
         else:
             wants = "".join(f" -p {output.name}=…" for output in task.step.outputs if output.default is MISSING)
             said = f"{action.message}   " if action.message else ""
-            live.asking[task.path] = f"{task.path} waits for you: {said}penstock resume {live.run.id}/{task.path}{wants}"
+            live.asking[task.path] = (
+                f"{task.path} waits for you: {said}penstock resume {live.run.id}/{task.path}{wants}"
+            )
 
     def _resumed(self, live: Live, task: Task, outputs: dict[str, Any]) -> None:
         if task.path in live.machine.live and extra(task).state == "suspended":

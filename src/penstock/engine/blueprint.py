@@ -183,7 +183,9 @@ class StepPlan:
         )
         return dataclasses.replace(self.step, outputs=outputs)
 
-    def key(self, inputs: Mapping[str, Any], action: Action, memo: dict[int, tuple[Any, str]]) -> str:
+    def key(
+        self, inputs: Mapping[str, Any], action: Action, memo: dict[int, tuple[Any, str]], variant: str = ""
+    ) -> str:
         """The digest of what determines the output: what is done and what it is done to, by value."""
         parts = inputs
         for value in inputs.values():
@@ -191,7 +193,7 @@ class StepPlan:
                 parts = {name: one if type(one) in _SCALARS else _by_content(one, memo) for name, one in inputs.items()}
                 break
         dynamic = _text(parts) if self.static else _text([parts, _plain_action(action)])
-        return hashlib.sha256(self.prefix + dynamic.encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(self.prefix + (variant + dynamic).encode("utf-8", "surrogatepass")).hexdigest()
 
     def defaults(self) -> dict[str, Any]:
         """Outputs of a step that was skipped."""
@@ -295,6 +297,8 @@ class Blueprint:
         """Steps with a lower number are the workflow proper."""
         prefixes: dict[Any, bytes] = {}
         self.plans = [StepPlan(by_name[name], number, prefixes) for number, name in enumerate(names)]
+        for plan in self.plans[self.main :]:
+            plan.private = True  # to clean up or to tell somebody is the point of it, each time
         self.number = {name: number for number, name in enumerate(names)}
         for plan in self.plans:
             asked = links.edges[plan.step.name]

@@ -32,6 +32,9 @@ LANES: Mapping[str, str] = {
 }  # fmt: skip
 """Which backend runs which kind of step, unless the user says otherwise."""
 
+HOST = ("process", "workers", "inline")
+"""Backends that run a step on this machine as it is, whatever image it names."""
+
 
 class Core:
     def __init__(
@@ -79,6 +82,7 @@ class Core:
         self.keep = False
         self._ids: dict[int, str] = {}
         self.token: object = None
+        store.be_patient(PATIENCE)
         store.register(self.me, now())
 
     def lane_of(self, step: Step) -> str:
@@ -92,6 +96,13 @@ class Core:
             elif step.replicas > 1:
                 return self.on["script"] if self.on["function"] == LANES["function"] else self.on["function"]
         return self.on.get(kind, kind)
+
+    def variant_of(self, step: Step) -> str | None:
+        """What an image gives and what this machine gives are two things; what is made up is nothing to be kept."""
+        lane = self.lane_of(step)
+        if lane == "fake":
+            return None
+        return "on the host " if getattr(step.action, "image", None) is not None and lane in HOST else ""
 
     def fetch(self, stored: Stored) -> Any:
         return load(stored, self.blobs, self.home / "work")
@@ -121,8 +132,12 @@ class Core:
         live = self.lives.get(number)
         if live is not None:
             return live.run.id
-        if number not in self._ids:
-            run = self.store.run_by_number(number)
+        while number not in self._ids:
+            try:
+                run = self.store.run_by_number(number)
+            except Disconnected:
+                self._reconnect()
+                continue
             self._ids[number] = f"run {number}" if run is None else run.id
         return self._ids[number]
 

@@ -231,7 +231,7 @@ class Live:
         self.note(f"task.{kind}", task.path, {"attempt": task.attempt, **data})
         self.row(task, kind, _encode(data), over=True)
         if kind != "cancelled":
-            self.failed(task.path, data)
+            self.failed(task.path, {"state": kind, "attempts": task.attempt, **data})
         message = data.get("message", "")
         self.machine.ended(
             task, OUTCOMES[kind], {}, f"{task.path} {kind}: {message}" if message else f"{task.path} {kind}"

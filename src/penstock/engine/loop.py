@@ -17,7 +17,7 @@ from penstock.artifacts.values import dumps, shelve
 from penstock.backends.base import Ended
 from penstock.engine.attempts import GRACE
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.core import PATIENCE, SUSPEND
+from penstock.engine.core import LANES, PATIENCE, SUSPEND
 from penstock.engine.live import Live, extra
 from penstock.engine.machine import Machine, Task
 from penstock.engine.replay import replay
@@ -42,9 +42,15 @@ class Engine(Sharing):
             self.batch.events.append((run.number, run.seq, self.now(), "run.retried", "", json.dumps({"by": retried})))
             self.batch.runs[run.number] = (run.seq, "running", None, json.dumps(run.counts), None)
             self._begin()
-            self.store.drop_tasks(run.number, ("failed", "errored", "cancelled", "omitted"))
             self._commit()
-        machine = Machine(blueprint, params, self.fetch, self.lane_of, bool(options.get("fail_fast")))
+        machine = Machine(
+            blueprint,
+            params,
+            self.fetch,
+            self.lane_of,
+            bool(options.get("fail_fast")),
+            self.variant_of if self.on != LANES else None,
+        )
         live = Live(run, machine, self.batch, self.now)
         begun = replay(live, self.store) if run.seq > 1 else []
         live.log("run.started", "", json.dumps({"engine": self.me.id, "pid": self.me.pid}))

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from penstock.engine.blueprint import Blueprint, Fetch, Items, Loaded, StepPlan
 from penstock.graph.evaluate import EvaluationError, evaluate, resolve
-from penstock.graph.expr import Expr
-from penstock.graph.model import MISSING, Action, Outcome, Step
+from penstock.graph.expr import Expr, references, simple_path
+from penstock.graph.model import MISSING, NORMAL, Action, Outcome, Step, expressions
 from penstock.plan.expand import decide, each_item
 
 SUCCEEDED, FAILED, ERRORED, SKIPPED, OMITTED, CANCELLED = (
@@ -158,11 +158,14 @@ class Machine:
         fetch: Fetch,
         lane_of: Callable[[Step], str] = lambda step: step.action.kind,
         fail_fast: bool = False,
+        variant_of: Callable[[Step], str | None] | None = None,
     ) -> None:
         self.blueprint = blueprint
         self.fetch = fetch
         self.lane_of = lane_of
         self.fail_fast = fail_fast
+        self.variant_of = variant_of
+        """What sets a result apart beside its content, such as where it is made; None: it is not to be kept at all."""
         self.lanes: dict[str, deque[StepState | Task]] = {}
         self.unopened: deque[StepState | Task] = deque()
         self.scopes: dict[str, Scope] = {}
@@ -285,7 +288,9 @@ class Machine:
                 self._at_once("task.errored", task, ERRORED, {}, f"{plan.kind}: {_said(error)}", logged)
                 return None
         if not plan.private:
-            task.key = plan.key(task.inputs, task.action, self.memo)
+            variant = "" if self.variant_of is None else self.variant_of(plan.step)
+            if variant is not None:
+                task.key = plan.key(task.inputs, task.action, self.memo, variant)
         self.live[task.path] = task
         return task
 
@@ -619,6 +624,8 @@ class Machine:
         found: dict[str, Any] = {}
         problem = ""
         for output in scope.blueprint.workflow.outputs:
+            if scope.outcome is not SUCCEEDED and not self._stands(scope, output.value):
+                continue  # a list from which failed items are missing would pass for the whole
             try:
                 path = StepPlanPath.get(output.value)
                 if path is not None and path[0] in scope.steps and path[1] in scope.steps[path[0]]["outputs"]:
@@ -631,6 +638,15 @@ class Machine:
                 else:
                     problem = problem or f"the output {output.name} has no value: {_said(error)}"
         return found, problem
+
+    def _stands(self, scope: Scope, value: Any) -> bool:
+        """Did every step that this value reads succeed, or was skipped?"""
+        names = {
+            path[1] for expr in expressions(value) for path in references(expr.text) if path[0] == "steps" and path[1:]
+        }
+        return all(
+            scope.outcomes[scope.blueprint.number[name]] in NORMAL for name in names if name in scope.blueprint.number
+        )
 
     # -- stopping -----------------------------------------------------------------------------------------------------
 
@@ -692,8 +708,23 @@ class Machine:
             return None
         return self._take_item(state, index, logged=False)
 
-    def tasks(self) -> Iterator[Task]:
-        yield from self.live.values()
+    def over(self, path: str) -> bool:
+        """Is the task of this path over, as far as the log tells?"""
+        prefix, slash, last = path.rpartition("/")
+        scope = self.scopes.get(prefix + slash)
+        if scope is None:
+            return self.over(prefix) if slash else False
+        match = _PATH.match(last)
+        number = None if match is None else scope.blueprint.number.get(match[1])
+        if match is None or number is None:
+            return False
+        state = scope.states[number]
+        if state is None:
+            return scope.outcomes[number] is not None
+        index = int(match[2] or 0)
+        if index >= state.n:
+            return False
+        return state.status[index] > 1 or int(match[3] or 0) < state.rounds.get(index, 0)
 
 
 def _gathered(state: StepState) -> tuple[Outcome, dict[str, Any]]:
@@ -712,8 +743,6 @@ class StepPlanPath:
 
     @staticmethod
     def get(value: Any) -> tuple[str, str] | None:
-        from penstock.graph.expr import simple_path
-
         path = simple_path(value.text) if isinstance(value, Expr) else None
         if path is not None and len(path) == 4 and path[0] == "steps" and path[2] == "outputs":
             return path[1], path[3]

@@ -38,6 +38,12 @@ def replay(live: Live, store: Store) -> list[Task]:
         part.clear()
     for path in list(machine.called):
         machine.ended(machine.called.pop(path)[0], Outcome.FAILED, {})
+    if last:
+        # What depended on what is tried again is to be decided again.
+        undone = [
+            row.task for row in store.tasks(live.number) if row.task not in machine.live and not machine.over(row.task)
+        ]
+        store.drop_tasks(live.number, undone)
     recount(live, store)
     for task in machine.live.values():
         row = store.task(live.number, task.path)

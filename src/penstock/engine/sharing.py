@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.engine.attempts import Attempts
 from penstock.engine.live import Live, extra
 from penstock.engine.machine import Task
 from penstock.engine.share import Who, origin
+from penstock.graph.stored import stored_in
 from penstock.store import liveness
 from penstock.store.base import Disconnected
 
@@ -47,7 +49,8 @@ class Sharing(Attempts):
                 here = found[key]
                 if here.result is not None:
                     ttl = task.step.cache.ttl
-                    if ttl is not None and not 0 <= self.now() - here.result.at <= ttl:
+                    old = ttl is not None and not 0 <= self.now() - here.result.at <= ttl
+                    if old or not self._whole(here.result.outputs):
                         stale.append((key, number, path))
                     else:
                         self._reuse(live, task, here.result.outputs, self._origin(here.result.run, here.result.task))
@@ -70,9 +73,18 @@ class Sharing(Attempts):
     def _decide_one(self, live: Live, task: Task, lane: str) -> bool:
         """The way of chains, where one task is ready at a time. False: it is not as simple as that."""
         key = task.key
-        if not key or extra(task).order or key in self.landed or key in self.shares.flights or task.step.cache.ttl is not None:
+        if (
+            not key
+            or extra(task).order
+            or key in self.landed
+            or key in self.shares.flights
+            or task.step.cache.ttl is not None
+        ):
             return False
-        found = self._claim([(key, live.number, task.path)], live.fresh, not self.at_once(lane))[key]
+        asks = [(key, live.number, task.path)]
+        found = self._claim(asks, live.fresh, not self.at_once(lane))[key]
+        if found.result is not None and not self._whole(found.result.outputs):
+            found = self._claim(asks, True, not self.at_once(lane))[key]
         if found.holder is not None:
             self._wait_distant(live, task, found.holder)
         elif found.result is not None:
@@ -80,6 +92,10 @@ class Sharing(Attempts):
         else:
             self._launch(live, task, lane)
         return True
+
+    def _whole(self, outputs: Mapping[str, Any]) -> bool:
+        """Is everything there that a result names? Blobs may have been removed by hand, or lie on another machine."""
+        return all(self.blobs.has(stored.digest) for value in outputs.values() for stored in stored_in(value))
 
     def _claim(self, asks: list[tuple[str, int, str]], fresh: bool, hold: bool = True) -> dict[str, Any]:
         while True:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 
 class Stored:
     """A value that is kept as a blob. Never changed once made. (Written out: dataclasses would be half of a worker's start.)"""
@@ -30,3 +33,20 @@ class Stored:
 
     def __repr__(self) -> str:
         return f"Stored({self.kind!r}, {self.digest!r}, {self.size}, {self.name!r})"
+
+
+def stored_in(value: Any) -> Iterator[Stored]:
+    """Every Stored inside a value."""
+    if type(value) is Stored:
+        yield value
+    elif type(value) is list:
+        for item in value:
+            if type(item) in _HOLDERS:
+                yield from stored_in(item)
+    elif type(value) is dict:
+        for item in value.values():
+            if type(item) in _HOLDERS:
+                yield from stored_in(item)
+
+
+_HOLDERS = frozenset({Stored, list, dict})

@@ -26,7 +26,7 @@ from penstock.store.sql import Store
 if TYPE_CHECKING:
     from penstock.plan.make import Plan
 
-MOST = 20_000
+MOST = 50_000
 """Tasks that are looked at one by one."""
 _PRIVATE = {
     "suspend": "waits for somebody",
@@ -107,9 +107,10 @@ class _Look:
             results, holders = self.store.lookup(keys), self.store.holders(keys)
             for task in tasks:
                 self._task(task, results, holders)
+        why = "a step before it runs" if looked < MOST else f"not looked at: more than {MOST:,} tasks come before"
         for planned, _ in self.plan.level.walk():
             if planned.inner is None and planned.path not in self.found and planned.runs != "no":
-                self.found[planned.path] = Expected(0, 0, planned.tasks.count or 1, ["a step before it runs"])
+                self.found[planned.path] = Expected(0, 0, planned.tasks.count or 1, [why])
         for path in list(self.machine.scopes):
             self.found.pop(path.rstrip("/"), None)
         skipped = {path for kind, path, _, _ in self.machine.notes if kind == "step.skipped"}

@@ -5,15 +5,18 @@ notebook. Called by runs and local.
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import Any
 
 from penstock.artifacts.blobs import Blobs
 from penstock.engine.live import Live
 from penstock.engine.loop import Engine
 from penstock.settings import Settings
+from penstock.store.driver import full, read_only
 from penstock.store.sql import open_store
 
 Start = Callable[[Engine], Live]
@@ -38,6 +41,7 @@ class Host:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[Live] = []
+        self._asked: list[Future[Live]] = []
 
     def start(self) -> None:
         if self._thread is None:
@@ -51,6 +55,7 @@ class Host:
         if self.failure is not None or self._loop is None or self.engine is None:
             raise self.failure or RuntimeError("the engine is closed")
         done: Future[Live] = Future()
+        self._asked.append(done)
 
         def begin() -> None:
             assert self.engine is not None
@@ -62,8 +67,15 @@ class Host:
             except BaseException as error:
                 done.set_exception(error)
 
-        self._loop.call_soon_threadsafe(begin)
-        return done.result()
+        if self._thread is not None and self._thread.is_alive():
+            with suppress(RuntimeError):  # it closes this very moment
+                self._loop.call_soon_threadsafe(begin)
+        else:
+            self._nobody()
+        try:
+            return done.result()
+        finally:
+            self._asked.remove(done)
 
     def wait(self, live: Live, timeout: float | None = None) -> bool:
         """True once the run is over, or the engine is. Raises what ended the engine."""
@@ -97,12 +109,24 @@ class Host:
     def _serve(self) -> None:
         try:
             asyncio.run(self._main())
+        except OSError as error:
+            # A folder that cannot be written, a full disk: the user's to mend, like the store's own trouble.
+            home = str(self.settings.home)
+            self.failure = full(home) if error.errno == errno.ENOSPC else read_only(home, error.strerror or str(error))
         except BaseException as error:
             self.failure = error
         finally:
             self._ready.set()
             for live in self._waiting:
                 live.finished.set()
+            self._nobody()
+
+    def _nobody(self) -> None:
+        """The engine is gone: whoever waits for it to begin something is told."""
+        for asked in list(self._asked):
+            if not asked.done():
+                with suppress(InvalidStateError):
+                    asked.set_exception(self.failure or RuntimeError("the engine is closed"))
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,8 @@ class Run:
             self._session.wait(timeout)
         except KeyboardInterrupt:
             self._session.interrupt()
+            note = f"stopping {self.id}: running tasks finish first, Ctrl-C again ends now; go on later with: penstock resume {self.id}"
+            print(note, file=sys.stderr)
             try:
                 self._session.wait()
             except KeyboardInterrupt:

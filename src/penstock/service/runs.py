@@ -24,6 +24,7 @@ from penstock.service.hosting import Host
 from penstock.settings import Settings
 from penstock.store import liveness
 from penstock.store.base import FINAL, Run, TaskRow
+from penstock.store.driver import read_only
 from penstock.store.sql import Store, open_store
 
 if TYPE_CHECKING:
@@ -99,7 +100,10 @@ class Submission:
         if packed is not None:
             from penstock.artifacts.blobs import Blobs
 
-            self.options["bundle"] = Blobs(settings.artifacts).put(packed[0])
+            try:
+                self.options["bundle"] = Blobs(settings.artifacts).put(packed[0])
+            except OSError as error:
+                raise read_only(settings.artifacts, error.strerror or str(error)) from None
         return live_functions(self.workflow)
 
     def record(self, store: Store) -> Run:
@@ -205,7 +209,10 @@ def go_on(
     """Take up a run that nobody is at."""
 
     def start(engine: Engine) -> Live:
-        run = own(engine, find(engine.store, id))
+        run = find(engine.store, id)
+        if run.state in FINAL and not retried:  # somebody else was faster
+            raise Refused(Problem("P413", f"{run.id} is over: it {run.state}", f"penstock show {run.id}"))
+        run = own(engine, run)
         live = engine.adopt(run, blueprint_of(engine.store, run), run.params, retried)
         if cancelled:
             engine.cancel(live, cancelled, now)
@@ -220,16 +227,17 @@ def own(engine: Engine, run: Run) -> Run:
     """Make a run this engine's. Raises Refused if somebody else is at it."""
     store = engine.store
     if run.state not in FINAL and run.engine and run.engine != engine.me.id and owner_alive(store, run) is not False:
-        raise Refused(_busy(store, run))
+        raise Refused(busy(store, run))
     if not store.take(run.number, engine.me.id, run.engine):
         current = store.run_by_number(run.number) or run
-        raise Refused(_busy(store, current))
+        raise Refused(busy(store, current))
     found = store.run_by_number(run.number)
     assert found is not None
     return found
 
 
-def _busy(store: Store, run: Run) -> Problem:
+def busy(store: Store, run: Run) -> Problem:
+    """Who is at it."""
     holder = next((one for one in store.engines() if one.id == run.engine), None)
     who = f"process {holder.pid} on {holder.host.partition('/')[0]}" if holder is not None else "another engine"
     return Problem(

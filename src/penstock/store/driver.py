@@ -19,6 +19,8 @@ class Driver(Protocol):
     """What the user calls it, without a password: for messages."""
     alone: bool
     """Between `begin` and `commit` nobody else can write, so that what was read stays true."""
+    patience: float
+    """How many seconds to wait for a database that has gone away, outside of transactions."""
     ddl: ClassVar[dict[str, str]]
     """What the words with a dollar sign in the migrations stand for."""
 

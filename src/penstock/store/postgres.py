@@ -62,6 +62,7 @@ class Postgres:
         )
         self._url = url
         self._busy = busy
+        self.patience = 0.0
         # Lists travel in binary (%b): as text they take longer than the query.
         self._sql = {
             name: sql.replace("%", "%%").replace("IN (*)", "= ANY(%b)").replace("?", "%s")
@@ -186,18 +187,18 @@ class Postgres:
 
     def _read(self, work: Callable[[], T]) -> T:
         """A reader outside a transaction need not care that the connection was lost since the last time."""
-        inside = self.in_transaction
-        try:
-            return work()
-        except psycopg.Error as error:
-            problem = self._translated(error)
-            if inside or not isinstance(problem, Disconnected):
-                raise problem from error
-        self.reconnect(0)
-        try:
-            return work()
-        except psycopg.Error as error:
-            raise driver.unreachable(self.where, _said(error)) from error
+        inside, again = self.in_transaction, False
+        while True:
+            try:
+                return work()
+            except psycopg.Error as error:
+                problem = self._translated(error)
+                if inside or not isinstance(problem, Disconnected):
+                    raise problem from error
+                if again and not self.patience:
+                    raise driver.unreachable(self.where, _said(error)) from error
+            self.reconnect(self.patience)
+            again = True
 
     def _translated(self, error: psycopg.Error) -> StoreError | Disconnected:
         said, code = _said(error), error.sqlstate or ""

@@ -214,7 +214,7 @@ SELECT number, options, params, outputs FROM runs WHERE number > ? ORDER BY numb
 
 -- name: drop_tasks
 -- Summaries that a retry takes back.
-DELETE FROM tasks WHERE run = ? AND state = ?
+DELETE FROM tasks WHERE run = ? AND task = ?
 
 -- name: one_key
 -- Whatever is known of one key: its result (no engine), or who is at it. The way of chains, where every step asks for one.

@@ -49,6 +49,8 @@ def open_store(where: str, busy: float = 60.0) -> Store:
         from penstock.store.postgres import Postgres
 
         db = Postgres(where, busy)
+    elif "://" in where:
+        raise driver.unreachable(where, "only folders and postgresql:// are known")
     else:
         from penstock.store.sqlite import Sqlite
 
@@ -228,9 +230,10 @@ class Store:
         rows = self._db.rows("task_counts", (run,))
         return {(step, state): (count, started, ended) for step, state, count, started, ended in rows}
 
-    def drop_tasks(self, run: int, states: Sequence[str]) -> None:
-        """Forget the summaries of tasks that will be run again; their events stay."""
-        self._own(lambda: [self._db.write("drop_tasks", (run, state)) for state in states])
+    def drop_tasks(self, run: int, tasks: Sequence[str]) -> None:
+        """Forget the summaries of tasks that will be decided again; their events stay."""
+        if tasks:
+            self._own(lambda: self._db.many("drop_tasks", [(run, task) for task in tasks]))
 
     # What the engine writes
 
@@ -274,6 +277,10 @@ class Store:
         """Whether a batch that ended with this event is recorded: asked when the answer to `commit` was lost."""
         rows = self._db.rows("run_seq", (run,))
         return bool(rows) and rows[0][0] >= seq
+
+    def be_patient(self, seconds: float) -> None:
+        """Wait so long for a database that has gone away, also where nothing is open. Without this, one try is made."""
+        self._db.patience = seconds
 
     def reconnect(self, patience: float) -> None:
         """After Disconnected: tries again and again for `patience` seconds, then StoreError.
@@ -534,7 +541,8 @@ class Store:
         db = self._db
         if db.in_transaction:
             return work()
-        for last in (False, True):
+        again = False
+        while True:
             done = False
             try:
                 db.begin()
@@ -543,14 +551,14 @@ class Store:
                 db.commit()
                 return value
             except Disconnected as error:
-                if last or (done and not twice):
+                if (again and not db.patience) or (done and not twice):
                     said = "the connection was lost" + ("; look whether it was recorded before you try again" * done)
                     raise driver.unreachable(db.where, said) from error
-                db.reconnect(0)
+                db.reconnect(db.patience)
+                again = True
             except BaseException:
                 db.rollback()
                 raise
-        raise AssertionError
 
 
 def _run(row: Row) -> Run:

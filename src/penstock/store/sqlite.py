@@ -24,6 +24,7 @@ CHUNK = 512
 
 class Sqlite:
     alone = True
+    patience = 0.0
     ddl: ClassVar[dict[str, str]] = {"$WITHOUT_ROWID": "WITHOUT ROWID", "$SERIAL": "INTEGER PRIMARY KEY AUTOINCREMENT"}
 
     def __init__(self, folder: str, busy: float) -> None:
