@@ -45,7 +45,9 @@ def mother() -> Iterator[Mother]:
 class Trial:
     """One run that is killed some times and then comes to its end."""
 
-    def __init__(self, mother: Mother, place: Path, flow: str, on: dict[str, str], chance: random.Random, store: str = "") -> None:
+    def __init__(
+        self, mother: Mother, place: Path, flow: str, on: dict[str, str], chance: random.Random, store: str = ""
+    ) -> None:
         place.mkdir()
         self.mother = mother
         self.home = place / "home"
@@ -142,7 +144,9 @@ def same(task: str) -> str:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_a_run_survives_kills_at_random_moments(chunk: int, mother: Mother, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_run_survives_kills_at_random_moments(
+    chunk: int, mother: Mother, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     chance = random.Random(f"{chunk} {os.environ.get('PENSTOCK_SEED', '')}")
     ways: list[dict[str, str]] = [{}, INLINE]
     kinds = [(flow, on) for flow in RESULTS for on in ways if flow != "commands" or not on]
@@ -327,7 +331,9 @@ def _tasks(folder: Path) -> dict[str, str]:
 
 # -- workers ----------------------------------------------------------------------------------------------------------
 
-WORKERS = FUNCTIONS + """
+WORKERS = (
+    FUNCTIONS
+    + """
 @task(retry=Retry(limit=1, backoff=Backoff(initial=0.01)))
 def unlucky() -> int:
     note("unlucky")
@@ -341,8 +347,11 @@ def unlucky() -> int:
 def flow(n: int = 0):
     return unlucky()
 """
+)
 
-KILLER = FUNCTIONS + """
+KILLER = (
+    FUNCTIONS
+    + """
 @task
 def killer() -> int:
     note("killer")
@@ -352,6 +361,7 @@ def killer() -> int:
 def flow(n: int = 0):
     return [killer(), last(1)]
 """
+)
 
 
 def test_a_killed_worker_is_replaced_and_its_task_started_again_without_counting_against_retry(tmp_path: Path) -> None:

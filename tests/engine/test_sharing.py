@@ -263,7 +263,10 @@ def test_two_runs_of_one_process_share(place: Place, flow: str) -> None:
 def test_two_tasks_of_one_run_share(place: Place) -> None:
     with place.kept() as runner:
         run = runner.submit(flows.twice, **place.params())
-        until("one runs, one waits", lambda: {place.state(run.id), place.state(run.id, "heavy-2")} == {"running", "waiting"})
+        until(
+            "one runs, one waits",
+            lambda: {place.state(run.id), place.state(run.id, "heavy-2")} == {"running", "waiting"},
+        )
         place.open()
         assert run.wait(30).outputs == {"result": 84}
     assert place.times() == 1
@@ -278,7 +281,9 @@ def test_two_tasks_of_one_run_share_inside_the_engine(place: Place) -> None:
 
 
 @pytest.mark.parametrize("flow", ["shared", "shared_command"])
-def test_in_one_process_the_run_that_started_it_is_cancelled_and_it_goes_on_for_the_other(place: Place, flow: str) -> None:
+def test_in_one_process_the_run_that_started_it_is_cancelled_and_it_goes_on_for_the_other(
+    place: Place, flow: str
+) -> None:
     made: Any = getattr(flows, flow)
     work = made if hasattr(made, "graph") else made()
     with place.kept() as runner:
@@ -415,7 +420,9 @@ def test_a_function_with_another_body_is_another_key(place: Place) -> None:
 
 def test_a_command_with_another_text_is_another_key(place: Place) -> None:
     def flow(text: str) -> Workflow:
-        job = ScriptJob("a", f"echo a >> {place.notes}; echo {text} > $PENSTOCK_OUTPUTS/n", outputs=[WorkflowParam("n", str)])
+        job = ScriptJob(
+            "a", f"echo a >> {place.notes}; echo {text} > $PENSTOCK_OUTPUTS/n", outputs=[WorkflowParam("n", str)]
+        )
         return Workflow("flow", [job], outputs={"result": job.outputs["n"]})
 
     results = [place.runner().run(flow(text)).check().outputs["result"].strip() for text in ("x", "y", "x")]

@@ -193,10 +193,14 @@ def test_a_disk_that_has_become_read_only_refuses_to_go_on_and_loses_nothing(tmp
 
 
 def _remount(disk: Path, how: str) -> bool:
-    return subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], capture_output=True, check=False).returncode == 0
+    )
 
 
-def test_a_server_that_takes_no_more_writing_ends_the_run_with_a_clear_error(postgres: Server, postgres_url: str, tmp_path: Path) -> None:
+def test_a_server_that_takes_no_more_writing_ends_the_run_with_a_clear_error(
+    postgres: Server, postgres_url: str, tmp_path: Path
+) -> None:
     place = Place(tmp_path, store=postgres_url)
     command = place.begun()
     before = place.look()
@@ -279,7 +283,9 @@ def test_a_server_that_is_restarted_in_the_middle_is_waited_for(
     place.go()  # so that there is something to write while nobody listens
     place.end()
     gone = time.monotonic()
-    until("the engine has tried for a while", lambda: time.monotonic() - gone > 1.0 or command.process.poll() is not None)
+    until(
+        "the engine has tried for a while", lambda: time.monotonic() - gone > 1.0 or command.process.poll() is not None
+    )
     assert command.process.poll() is None, command.text
     postgres.start()
     assert command.code() == 0, command.text
@@ -333,7 +339,9 @@ def put_back(clock: VirtualClock, after: float) -> Callable[[Engine, Live], Any]
 
 def test_retries_come_in_time_though_the_clock_is_put_back() -> None:
     clock, tries = VirtualClock(), iter([RuntimeError("a"), RuntimeError("b"), None])
-    report = run_virtually(flow(step("a", retry=AGAIN)), script=lambda order: next(tries), clock=clock, meanwhile=put_back(clock, 5))
+    report = run_virtually(
+        flow(step("a", retry=AGAIN)), script=lambda order: next(tries), clock=clock, meanwhile=put_back(clock, 5)
+    )
     assert report.state == "succeeded" and report.seconds == pytest.approx(20)
     assert report.events[-1].at < report.events[0].at, "the wall clock was put back"
 
@@ -352,7 +360,9 @@ def test_time_limits_come_in_time_though_the_clock_is_put_back(whose: str) -> No
     assert report.state == "failed" and report.seconds == pytest.approx(30, abs=3)
 
 
-def in_two_parts(work: Workflow, home: Path, script: Callable[..., Any], first: float, shift: float) -> tuple[str, float, Live]:
+def in_two_parts(
+    work: Workflow, home: Path, script: Callable[..., Any], first: float, shift: float
+) -> tuple[str, float, Live]:
     """Killed after `first` seconds; taken up again by an engine whose wall clock is `shift` off. Its state, and the seconds
     that the second part took."""
 
@@ -380,7 +390,9 @@ def in_two_parts(work: Workflow, home: Path, script: Callable[..., Any], first: 
 
 
 @pytest.mark.parametrize("shift", [0.0, -HOUR, HOUR], ids=["right", "put back", "ahead"])
-def test_what_waited_when_the_engine_died_goes_on_in_time_whatever_the_clock_says_then(tmp_path: Path, shift: float) -> None:
+def test_what_waited_when_the_engine_died_goes_on_in_time_whatever_the_clock_says_then(
+    tmp_path: Path, shift: float
+) -> None:
     """With the clock put back, everything in the log lies in the future."""
     tries = {"a": 0}
 
@@ -469,7 +481,9 @@ def taken_over(place: Place, command: Command) -> Command:
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
-def test_an_engine_that_has_lost_its_run_lets_go_and_ends_its_processes(request: pytest.FixtureRequest, tmp_path: Path, store: str) -> None:
+def test_an_engine_that_has_lost_its_run_lets_go_and_ends_its_processes(
+    request: pytest.FixtureRequest, tmp_path: Path, store: str
+) -> None:
     place = Place(tmp_path, store="" if store == "sqlite" else str(request.getfixturevalue("postgres_url")))
     command = place.begun()
     before = place.look()

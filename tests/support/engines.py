@@ -196,7 +196,11 @@ def consistent(now: Picture) -> None:
     assert {task: state for task, state in told.items() if state in OVER} == {
         task: state for task, state in now.tasks.items() if state in OVER
     }, "the summaries do not agree with the events"
-    doubled = [task for task, n in Counter(event.task for event in now.events if event.kind == "task.succeeded").items() if n > 1]
+    doubled = [
+        task
+        for task, n in Counter(event.task for event in now.events if event.kind == "task.succeeded").items()
+        if n > 1
+    ]
     assert not doubled, f"succeeded more than once: {doubled}"
 
 

@@ -78,6 +78,7 @@ class Workers:
         """Order id -> who has it; None: nobody yet."""
         self._by_step: dict[tuple[int, str, str], Known] = {}
         self._by_spec: dict[Spec, Known] = {}
+        self._by_id: dict[int, Known] = {}
         self._specs = 0
         self._average = _UNKNOWN
         self._count = 0
@@ -93,6 +94,13 @@ class Workers:
     def room(self) -> int:
         depth = 1 if self._average >= SHORT else min(MOST, max(1, int(2 * AHEAD / (self._average + 0.00005))))
         return max(0, self._context.jobs * depth - len(self._where))
+
+    def room_for(self, step: Any) -> int:
+        """More of what is known to be short; of anything else, as many as there are workers without work."""
+        known = self._by_id.get(id(step))
+        if known is not None and known.step is step and known.estimate < SHORT:
+            return self.room()
+        return max(0, self._context.jobs - len(self._where))
 
     def start(self, orders: Sequence[Order]) -> None:
         for order in orders:
@@ -168,12 +176,13 @@ class Workers:
             if len(self._by_step) > _MANY:
                 self._by_step.clear()
                 self._by_spec.clear()
+                self._by_id.clear()
             same = self._by_spec.get(spec)
             self._specs += same is None
             known = Known(self._specs if same is None else same.number, order.step, spec)
             if same is not None:
                 known.estimate = same.estimate
-            self._by_spec[spec] = self._by_step[key] = known
+            self._by_spec[spec] = self._by_step[key] = self._by_id[id(order.step)] = known
         env = {name: as_text(value, self._context.blobs) for name, value in action.env.items()} if action.env else {}
         return Job(order, known, env)
 

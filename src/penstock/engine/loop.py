@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.artifacts.values import dumps, shelve
@@ -22,6 +22,7 @@ from penstock.engine.live import Live, extra
 from penstock.engine.machine import Machine, Task
 from penstock.engine.replay import replay
 from penstock.engine.sharing import Sharing
+from penstock.graph.model import Step
 from penstock.plan.make import uninterrupted
 from penstock.store.base import Disconnected, Fenced, Run
 
@@ -181,7 +182,7 @@ class Engine(Sharing):
                 if room is None:
                     room = self._room(lane)
                 if room > 0:
-                    taken = machine.take(lane, room)
+                    taken = machine.take(lane, room, self._room_for(lane, len(wanted)))
                     wanted += [(live, task, lane) for task in taken]
                     room -= len(taken)
                 rooms[lane] = room
@@ -191,6 +192,14 @@ class Engine(Sharing):
             while live.timed:
                 self._limit_called(live, live.timed.pop())
         return wanted
+
+    def _room_for(self, lane: str, wanted: int) -> Callable[[Step], int] | None:
+        """Some backends take more of what they know to be short."""
+        ask = None if lane == SUSPEND else getattr(self.backend(lane), "room_for", None)
+        if ask is None:
+            return None
+        ahead = wanted + len(self.ready_orders.get(lane, ()))
+        return lambda step: int(ask(step)) - ahead
 
     def _room(self, lane: str) -> int:
         if lane == SUSPEND:

@@ -196,12 +196,15 @@ class Machine:
 
     # -- taking tasks ------------------------------------------------------------------------------------------------
 
-    def take(self, lane: str, room: int) -> list[Task]:
-        """Up to `room` tasks that may start now. They are the caller's to run, and to report by `ended`."""
+    def take(self, lane: str, room: int, room_for: Callable[[Step], int] | None = None) -> list[Task]:
+        """Up to `room` tasks that may start now, or up to what `room_for` says of their step. They are the caller's to run, and
+        to report by `ended`."""
         found: list[Task] = []
         queue = self.lanes.get(lane)
         while queue and len(found) < room:
             head = queue[0]
+            if room_for is not None and len(found) >= room_for(head.step if isinstance(head, Task) else head.plan.step):
+                break
             if isinstance(head, Task):
                 queue.popleft()
                 if head.path in self.live:

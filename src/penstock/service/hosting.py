@@ -67,10 +67,9 @@ class Host:
             except BaseException as error:
                 done.set_exception(error)
 
-        if self._thread is not None and self._thread.is_alive():
-            with suppress(RuntimeError):  # it closes this very moment
-                self._loop.call_soon_threadsafe(begin)
-        else:
+        try:
+            self._loop.call_soon_threadsafe(begin)
+        except RuntimeError:  # it has closed this very moment
             self._nobody()
         try:
             return done.result()
