@@ -95,14 +95,16 @@ def run_virtually(
     clock: VirtualClock | None = None,
     meanwhile: Callable[[Engine, Live], Coroutine[Any, Any, None]] | None = None,
     chance: Callable[[], float] = lambda: 0.5,
+    retried: str = "",
     **options: Any,
 ) -> VirtualReport:
-    """Run a workflow on the scripted backend, in no time. `meanwhile` goes on beside it: it may sleep, cancel, resume."""
+    """Run a workflow on the scripted backend, in no time. `meanwhile` goes on beside it: it may sleep, cancel, resume. With
+    `retried` (by whom), the last run in `home` is tried again instead."""
     graph = workflow.graph if isinstance(workflow, Authored) else workflow
     clock = clock or VirtualClock()
     if home is None:
         with tempfile.TemporaryDirectory() as folder:
-            return run_virtually(graph, params, script, folder, clock, meanwhile, chance, **options)
+            return run_virtually(graph, params, script, folder, clock, meanwhile, chance, retried, **options)
     place = Path(home)
 
     async def main() -> VirtualReport:
@@ -111,9 +113,9 @@ def run_virtually(
             engine = Engine(store, place, Blobs(place / "artifacts"), jobs=1_000_000, now=clock.now, chance=chance)
             fake = Fake(engine.context, script) if script is not None else Fake(engine.context)
             engine.backends = dict.fromkeys(set(engine.on.values()) - {"suspend"}, fake)
-            run = own(engine, submission.record(store))
+            run = own(engine, store.runs(limit=1)[0] if retried else submission.record(store))
             began = clock.elapsed
-            live = engine.adopt(run, blueprints(submission.workflow, submission.links), submission.params)
+            live = engine.adopt(run, blueprints(submission.workflow, submission.links), submission.params, retried)
             beside = asyncio.ensure_future(meanwhile(engine, live)) if meanwhile is not None else None
             await engine.run()
             seconds = clock.elapsed - began

@@ -455,3 +455,29 @@ def test_a_failure_is_not_kept(tmp_path: Path) -> None:
     work = flow(step("a"))
     assert run_virtually(work, script=by_step(a=FAILED), home=tmp_path).state == "failed"
     assert run_virtually(work, home=tmp_path).state == "succeeded"
+
+
+def test_exit_handlers_are_never_reused(tmp_path: Path) -> None:
+    work = flow(step("a"), on_exit=(step("bye"),))
+    assert starts(run_virtually(work, home=tmp_path)) == ["a", "bye"]
+    assert starts(run_virtually(work, home=tmp_path)) == ["bye"]
+
+
+def test_a_failed_run_gives_only_outputs_of_what_succeeded() -> None:
+    each = ForEach(axes=({"i": (1, 2)},))
+    outputs = tuple(Output(name=name, value=Expr.of(f"steps.{name}.outputs.n")) for name in ("a", "b"))
+    work = flow(step("a", each=each, inputs=given(i="=item.i"), out=("n",)), step("b", out=("n",)), outputs=outputs)
+    report = run_virtually(work, script=lambda order: FAILED if order.inputs.get("i") == 2 else {"n": 1})
+    assert report.state == "failed" and report.outputs == {"b": 1}
+
+
+def test_what_is_tried_again_is_decided_again(tmp_path: Path) -> None:
+    """A retry takes back what followed from the failure: a handler that ran, steps that were omitted."""
+    mend = step("mend", Edge("a", frozenset({Outcome.FAILED})), inputs=given(x=1))
+    work = flow(step("a", inputs=given(x=2)), step("b", "a", inputs=given(x=3)), step("c", inputs=given(x=4)), mend)
+    first = run_virtually(work, script=by_step(a=FAILED, c=FAILED), home=tmp_path)
+    assert states(first) == {"a": "failed", "b": "omitted", "c": "failed", "mend": "succeeded"}
+    again = run_virtually(work, home=tmp_path, retried="ana")
+    assert again.state == "succeeded" and starts(again) == ["a", "c", "b"]
+    assert states(again) == {"a": "succeeded", "b": "succeeded", "c": "succeeded", "mend": "omitted"}
+    assert again.live.counts["succeeded"] == 3 and not again.live.counts.get("failed")

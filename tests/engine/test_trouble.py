@@ -23,9 +23,9 @@ from penstock.engine.live import Live
 from penstock.engine.loop import Engine
 from penstock.graph.links import links_of
 from penstock.graph.model import Backoff, Edge, Retry, Script, Step, Suspend, Workflow
-from penstock.service.local import LocalRunner
 from penstock.service.hosting import Host
-from penstock.service.runs import Refused, Submission, go_on, own
+from penstock.service.local import LocalRunner
+from penstock.service.runs import Refused, Submission, go_on, own, owner_watched
 from penstock.settings import read
 from penstock.store.sql import open_store
 from penstock.testing import VirtualClock, run_virtually
@@ -33,7 +33,6 @@ from tests.engine import flows
 from tests.store.test_trouble import small_disk_at
 from tests.support.engines import (
     Command,
-    Mother,
     Picture,
     consistent,
     follows,
@@ -371,7 +370,7 @@ def in_two_parts(
             with open_store(str(home)) as store:
                 engine = Engine(store, home, Blobs(home / "artifacts"), jobs=9, now=clock.now, chance=lambda: 0.5)
                 fake = Fake(engine.context, script)
-                engine.backends = {name: fake for name in set(engine.on.values()) - {"suspend"}}
+                engine.backends = dict.fromkeys(set(engine.on.values()) - {"suspend"}, fake)
                 found = store.runs(limit=1)
                 if found:
                     engine.bury({found[0].engine or ""})
@@ -459,6 +458,45 @@ def test_a_run_that_is_over_is_not_taken_up_again(tmp_path: Path) -> None:
     finally:
         host.close()
     assert run.events == before
+
+
+def elsewhere(place: Place) -> None:
+    """The engine of the run was on a machine of which nothing can be seen from here."""
+    with open_store(place.store) as store:
+        db: Any = store._db
+        db._db.execute("UPDATE engines SET host = 'elsewhere/1.2/3'")
+
+
+def test_a_run_whose_engine_was_on_another_machine_can_be_taken_when_its_heart_stands_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.store.liveness.PATIENCE", 0.3)
+    place = Place(tmp_path)
+    place.begun().kill()
+    elsewhere(place)
+    place.go()
+    place.end()
+    host = Host(read(home=place.home, jobs=2))
+    with open_store(place.store) as store:
+        run = store.runs(limit=1)[0]
+        with pytest.raises(Refused, match="P411"):
+            go_on(host, run.id)
+        assert not owner_watched(store, run)
+        session = go_on(host, run.id)
+        assert session.wait(20)
+        host.close()
+    assert place.look().run.state == "succeeded"
+
+
+def test_a_run_whose_engine_is_alive_on_another_machine_is_left_to_it(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    command = place.begun()
+    elsewhere(place)
+    with open_store(place.store) as store:
+        assert owner_watched(store, store.runs(limit=1)[0]), "its heart beats"
+    place.go()
+    place.end()
+    assert command.code() == 0, command.text
 
 
 def _folder(folder: Path, number: int) -> Path:

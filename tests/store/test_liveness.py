@@ -80,3 +80,16 @@ def test_a_heart_that_stands_still_for_thirty_of_our_seconds_is_dead() -> None:
     assert watch.dead("a", 6, 1061.0)
     watch.forget("a")
     assert not watch.dead("a", 6, 1062.0)
+
+
+def test_after_a_restart_of_this_machine_nothing_of_before_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = liveness._read
+    known = {"/etc/machine-id": "m1\n", "/proc/sys/kernel/random/boot_id": "one\n"}
+    monkeypatch.setattr(liveness, "_read", lambda path: known.get(path) if path in known else plain(path))
+    before = identity()
+    known["/proc/sys/kernel/random/boot_id"] = "two\n"
+    assert alive(before) is False
+    known["/etc/machine-id"] = "m2\n"
+    assert alive(before) is None, "another machine of the same name"
+    known["/etc/machine-id"] = ""
+    assert alive(before) is None

@@ -21,7 +21,9 @@ from penstock.plan.make import uninterrupted
 from penstock.service import runs
 from penstock.service.hosting import Host
 from penstock.settings import Settings, read
+from penstock.store import liveness
 from penstock.store.base import FINAL, Run
+from penstock.store.sql import Store
 
 _KINDS = [kind for kind in ACTIONS if kind not in ("workflow", "suspend")]
 
@@ -68,7 +70,7 @@ def resume(target: str, given: tuple[str, ...], jobs: int | None, quiet: bool, o
         found = runs.find(store, name)
         _refuse_final(found, "retry it" if found.state != "succeeded" else "run it again")
         workflow = runs.workflow_of(store, found)
-        alive = runs.owner_alive(store, found) is not False
+        alive = _is_alive(store, found)
         rows = runs.suspended(store, found, path) if alive or path else []
         if alive and not rows:
             raise runs.Refused(
@@ -118,7 +120,7 @@ def cancel(name: str, now: bool, output: str) -> None:
         found = runs.find(store, name)
         _refuse_final(found, "there is nothing left to cancel")
         why = f"cancelled by {runs.user() or 'somebody'}"
-        if runs.owner_alive(store, found) is not False:
+        if _is_alive(store, found):
             runs.ask(store, found, "cancel", {"message": why, "now": now})
             while (current := store.run_by_number(found.number)) is not None and current.state not in FINAL:
                 if runs.owner_alive(store, current) is False:
@@ -132,6 +134,12 @@ def cancel(name: str, now: bool, output: str) -> None:
     session.wait()
     host.close()
     _say(output, {"run": found.id, "state": session.state}, f"{found.id} {session.state}")
+
+
+def _is_alive(store: Store, found: Run) -> bool:
+    if runs.owner_alive(store, found) is None:
+        render.note(f"{runs.busy(store, found).message}; waiting for a sign of life, at most {liveness.PATIENCE:g} s")
+    return runs.owner_watched(store, found)
 
 
 def _begun(host: Host, begin: Callable[[], runs.Session]) -> runs.Session:

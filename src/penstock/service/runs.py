@@ -255,6 +255,24 @@ def owner_alive(store: Store, run: Run) -> bool | None:
     return False if holder is None else liveness.alive(holder)
 
 
+def owner_watched(store: Store, run: Run) -> bool:
+    """Is somebody at this run? Where that cannot be told from here, the heartbeat is watched until it moves, or has stood
+    still for too long: then that engine is forgotten, and the run can be taken."""
+    watch, first = liveness.Watch(liveness.PATIENCE), None
+    while (alive := owner_alive(store, run)) is None:
+        holder = next((one for one in store.engines() if one.id == run.engine), None)
+        if holder is None:
+            return False
+        first = holder.beat if first is None else first
+        if holder.beat != first:
+            return True
+        if watch.dead(holder.id, holder.beat, time.monotonic()):
+            store.forget(holder.id)
+            return False
+        time.sleep(0.1)
+    return alive
+
+
 # -- finding ------------------------------------------------------------------------------------------------------------
 
 

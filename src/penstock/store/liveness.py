@@ -22,8 +22,9 @@ def identity(id: str = "") -> Engine:
 
 def alive(engine: Engine) -> bool | None:
     """None: it cannot be told from here, let its heartbeat decide."""
-    if engine.host != _host():
-        return None
+    here = _host()
+    if engine.host != here:
+        return False if _started_again(engine.host, here) else None
     if (born := _born(engine.pid)) is not None:
         return bool(born) and born == engine.born
     if os.name != "posix":
@@ -58,7 +59,9 @@ class Watch:
 
 
 def _host() -> str:
-    """A machine between two starts, and within it what sees the same pids: containers have pids of their own."""
+    """A machine between two starts, and within it what sees the same pids: containers have pids of their own.
+
+    `name/machine.start/pids`"""
     try:
         name = os.uname().nodename
     except AttributeError:
@@ -69,7 +72,17 @@ def _host() -> str:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:
         space = ""
-    return "/".join((name, _read("/proc/sys/kernel/random/boot_id").strip(), space))
+    machine, start = _read("/etc/machine-id").strip(), _read("/proc/sys/kernel/random/boot_id").strip()
+    return "/".join((name, f"{machine}.{start}", space))
+
+
+def _started_again(there: str, here: str) -> bool:
+    """The same machine before its last start: nothing of then is alive."""
+    name, _, rest = there.partition("/")
+    our_name, _, our_rest = here.partition("/")
+    machine, _, boot = rest.partition("/")[0].partition(".")
+    our_machine, _, our_boot = our_rest.partition("/")[0].partition(".")
+    return bool(machine and boot and our_boot) and (name, machine) == (our_name, our_machine) and boot != our_boot
 
 
 def _born(pid: int) -> str | None:
