@@ -147,7 +147,7 @@ def test_show_a_step_lists_its_tasks_in_natural_order(penstock: Run, home: Path)
     hand.close()
     rows = [row for row in cells(penstock("show", "@/train").out) if len(row) == 5]
     assert [row[0] for row in rows[1:]] == [f"train[{number}]" for number in range(12)]
-    assert rows[5] == ["train[4]", "failed", "1", "1.0s", "exit code 9: no luck"]
+    assert rows[5] == ["train[4]", "failed", "1", "1.0s", "no luck (exit code 9)"]
     data = json.loads(penstock("show", "@/train", "-o", "json").out)
     assert data["step"] == "train" and len(data["tasks"]) == 12 and data["tasks"][4]["exit_code"] == 9
 

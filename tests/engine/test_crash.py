@@ -263,6 +263,60 @@ def test_the_same_command_or_resume_goes_on_after_a_kill(folder: Path, words: li
     went_on(folder, before, slow=2)
 
 
+ORPHANS = """
+import os, subprocess
+from penstock import ScriptJob, task, workflow
+
+# Each starts something that does not know whose it is, waits for it, and does not end by itself. It says its number.
+command = ScriptJob("command", "echo $$ >> pids; env -i sleep 60 & echo $! >> pids; echo command >> notes; wait; sleep 60")
+
+@task
+def function() -> int:
+    child = subprocess.Popen(["sleep", "60"], env={})
+    with open("pids", "a") as file:
+        file.write(f"{os.getpid()}\\n{child.pid}\\n")
+    with open("notes", "a") as file:
+        file.write("function\\n")
+    child.wait()
+    return 1
+
+@workflow
+def flow():
+    command()
+    return function()
+"""
+
+
+def test_what_a_killed_engine_left_running_is_ended_before_its_tasks_start_again(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(ORPHANS)
+
+    def both(times: int) -> bool:
+        return notes(tmp_path / "notes") == {"command": times, "function": times}
+
+    command = Command(tmp_path, "run", "flow.py")
+    until("both run", lambda: both(1))
+    orphans = list(map(int, (tmp_path / "pids").read_text().split()))
+    assert len(orphans) == 4 and all(map(runs, orphans))
+    command.kill()
+    command = Command(tmp_path, "run", "flow.py")
+    until("both run again", lambda: both(2))
+    assert not any(map(runs, orphans))
+    again = list(map(int, (tmp_path / "pids").read_text().split()))[4:]
+    assert len(again) == 4 and all(map(runs, again))
+    command.signal(signal.SIGINT)
+    command.says("stopping: waiting for 2 running tasks")
+    command.signal(signal.SIGINT)
+    assert command.code(10) == 130
+    until("all are gone", lambda: not any(map(runs, again)), 5.0)
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_a_run_with_other_parameters_or_new_does_not_continue(folder: Path) -> None:
     begun(folder).kill()
     (folder / "go").touch()

@@ -47,9 +47,9 @@ def processes(home: str | Path, *, workers: bool = False) -> list[int]:
         if name.isdigit():
             with contextlib.suppress(OSError):
                 environ = Path("/proc", name, "environ").read_bytes().split(b"\0")
-                if wanted in environ and any(part.startswith(b"PENSTOCK_ENGINE=") for part in environ):
-                    if not workers or b"worker_main" in Path("/proc", name, "cmdline").read_bytes():
-                        found.append(int(name))
+                ours = wanted in environ and any(part.startswith(b"PENSTOCK_ENGINE=") for part in environ)
+                if ours and (not workers or b"worker_main" in Path("/proc", name, "cmdline").read_bytes()):
+                    found.append(int(name))
     return found
 
 

@@ -327,7 +327,9 @@ def cause(data: Mapping[str, Any]) -> str:
     code = data.get("exit_code")
     if code is not None:
         name = f"signal {-code}" if isinstance(code, int) and code < 0 else f"exit code {code}"
-        return message if name in message or f"exit {code}" in message else f"{name}: {message}" if message else name
+        if not message or name in message or f"exit {code}" in message or code == 0:
+            return message or name
+        return f"{message} ({name})"
     kind = str(data.get("exception") or "").rpartition(".")[2]
     if kind and kind not in message:
         return f"{kind}: {message}" if message else kind
