@@ -175,3 +175,16 @@ def test_cancelling_from_python(tmp_path: Path) -> None:
         run = runner.submit(flow)
         run.cancel(now=True)
         assert run.wait(20).status == "cancelled"
+
+
+def test_a_backend_of_ones_own_is_handed_in(tmp_path: Path) -> None:
+    from penstock.testing import Fake
+
+    made = []
+
+    def lab(context: Any) -> Fake:
+        made.append(Fake(context, lambda order: {"result": 42}))
+        return made[0]
+
+    run = LocalRunner(home=tmp_path / "home", on={"function": "lab"}, backends={"lab": lab}).run(sums, n=2)
+    assert run.outputs == {"result": 42} and len(made[0].orders) == 3

@@ -48,7 +48,7 @@ class Core:
         on: Mapping[str, str] | None = None,
         functions: Mapping[tuple[str, str, str], Callable[..., Any]] | None = None,
         environ: Mapping[str, str] | None = None,
-        backends: Mapping[str, Any] | None = None,
+        backends: Mapping[str, Callable[[Context], Any]] | None = None,
         now: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -64,7 +64,9 @@ class Core:
         self.context = Context(
             home=home, blobs=blobs, inbox=self.inbox, jobs=jobs, engine=self.me.id, now=now, environ=os.environ if environ is None else environ, functions=dict(functions or {}),
         )  # fmt: skip
-        self.backends: dict[str, Any] = dict(backends or {})
+        self.factories = dict(backends or {})
+        """Backends that were handed in, by name: what makes them of a Context."""
+        self.backends: dict[str, Any] = {}
         self._at_once: dict[str, bool] = {}
         self.batch = Batch()
         self.lives: dict[int, Live] = {}
@@ -110,7 +112,9 @@ class Core:
     def backend(self, lane: str) -> Any:
         found = self.backends.get(lane)
         if found is None:
-            found = self.backends[lane] = make_backend(lane, self.context)
+            make = self.factories.get(lane)
+            found = make(self.context) if make is not None else make_backend(lane, self.context)
+            self.backends[lane] = found
         return found
 
     def at_once(self, lane: str) -> bool:

@@ -580,15 +580,17 @@ class Machine:
 
     def _outcome_of(self, scope: Scope) -> Outcome:
         """Failed if a step failed and nothing that asked for that has run."""
+        if scope.halt in ("cancelled", "now"):
+            return CANCELLED
+        if scope.halt == "timeout":
+            return FAILED
         plans, outcomes = scope.blueprint.plans, scope.outcomes
         for number in set(scope.failures):
             if number >= scope.blueprint.main:
                 continue
             if outcomes[number] in _BAD and not any(outcomes[follower] in _RAN for follower in plans[number].followers):
                 return FAILED
-        if scope.halt == "timeout":
-            return FAILED
-        return CANCELLED if scope.halt in ("cancelled", "now") else SUCCEEDED
+        return SUCCEEDED
 
     def _scope_over(self, scope: Scope) -> None:
         scope.phase = "done"

@@ -27,7 +27,7 @@ class Host:
         self,
         settings: Settings,
         on: Mapping[str, str] | None = None,
-        backends: Mapping[str, Any] | None = None,
+        backends: Mapping[str, Callable[[Any], Any]] | None = None,
         id: str = "",
     ) -> None:
         self.settings = settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,13 +127,13 @@ class LocalRunner:
     """Runs workflows on this machine, recorded in `.penstock` (or where PENSTOCK_HOME and PENSTOCK_STORE say).
 
     `inline=True` calls Python functions inside the engine instead of in worker processes: for tiny, trusted functions. `on` says
-    which backend runs which kind of step, as in `on={"container": "process"}`. As a context manager it keeps its workers warm
+    which backend runs which kind of step, as in `on={"container": "process"}`; `backends` hands in your own by name (a class). As a context manager it keeps its workers warm
     from one run to the next."""
 
     def __init__(
         self, *, home: str | Path | None = None, store: str | None = None, jobs: int | None = None, inline: bool = False,
         on: Mapping[str, str] | None = None, until: str | Sequence[str] = (), fail_fast: bool = False, fresh: bool = False,
-        backends: Mapping[str, Any] | None = None,
+        backends: Mapping[str, Callable[[Any], Any]] | None = None,
     ) -> None:  # fmt: skip
         self.settings = read(home=home, store=store, jobs=jobs)
         self._on = {**({"function": "inline"} if inline else {}), **(on or {})}
