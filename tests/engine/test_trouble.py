@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import subprocess
 import threading
@@ -27,6 +28,7 @@ from penstock.service.hosting import Host
 from penstock.service.local import LocalRunner
 from penstock.service.runs import Refused, Submission, go_on, own, owner_watched
 from penstock.settings import read
+from penstock.store.base import Disconnected
 from penstock.store.sql import open_store
 from penstock.testing import VirtualClock, run_virtually
 from tests.engine import flows
@@ -266,6 +268,36 @@ def test_connections_that_are_cut_all_the_time_do_not_disturb_a_run(
         assert found is not None
         consistent(found)
     assert {task: n for task, n in notes(said).items() if n != 1} == {}
+    nothing_is_held(postgres_url)
+
+
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "workers"])
+def test_a_commit_whose_answer_was_lost_is_not_done_twice(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: bool
+) -> None:
+    from penstock.store.postgres import Postgres
+
+    plain, commits, on = Postgres.statement, itertools.count(1), threading.Event()
+
+    def lossy(self: Postgres, sql: str) -> None:
+        plain(self, sql)
+        if sql == "COMMIT" and on.is_set() and next(commits) % 2:
+            self._db.close()
+            raise Disconnected("the answer was lost")
+
+    monkeypatch.setattr(Postgres, "statement", lossy)
+    said, go = tmp_path / "notes", tmp_path / "go"
+    with kept(LocalRunner(home=tmp_path / "home", store=postgres_url, inline=inline, jobs=2)) as runner:
+        run = runner.submit(flows.soak, notes=str(said), go=str(go), who=1, keys=flows.soak_keys(1))
+        until("the gate runs", lambda: notes(said)["gate"] == 1)
+        on.set()
+        go.touch()
+        assert run.wait(20).ok and run.outputs == {"result": flows.soak_result(1)}
+    on.clear()
+    found = picture(postgres_url, said, run.id)
+    assert found is not None
+    consistent(found)
+    assert next(commits) > 3 and set(notes(said).values()) == {1}
     nothing_is_held(postgres_url)
 
 

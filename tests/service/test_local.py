@@ -188,3 +188,39 @@ def test_a_backend_of_ones_own_is_handed_in(tmp_path: Path) -> None:
 
     run = LocalRunner(home=tmp_path / "home", on={"function": "lab"}, backends={"lab": lab}).run(sums, n=2)
     assert run.outputs == {"result": 42} and len(made[0].orders) == 3
+
+
+@workflow
+def lengths(source: Path):
+    return read(source)
+
+
+@workflow
+def with_file(text: str):
+    made = write(text)
+    return [read(made), made]
+
+
+def test_a_file_given_as_a_parameter_counts_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = tmp_path / "data.txt"
+    for text, state in (("one", "succeeded"), ("two", "succeeded"), ("one", "reused")):
+        data.write_text(text)
+        run = LocalRunner(inline=True).run(lengths, source="data.txt").check()
+        assert run.outputs == {"result": text} and run.tasks[0].state == state
+
+
+def test_a_file_may_be_among_the_outputs_of_a_workflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text, file = LocalRunner(inline=True).run(with_file, text="hello").check().outputs["result"]
+    assert text == "hello" and file.read_text() == "hello"
+
+
+def test_a_result_whose_blob_is_gone_is_made_again(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    LocalRunner(home=home, inline=True).run(large, n=50_000).check()
+    for blob in (home / "artifacts").rglob("*"):
+        if blob.is_file():
+            blob.unlink()
+    again = LocalRunner(home=home, inline=True).run(large, n=50_000).check()
+    assert again.outputs["result"][1] == 49_999

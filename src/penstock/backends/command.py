@@ -50,6 +50,8 @@ class Files:
     start: str = ""
     """Where the command starts; empty: where the engine is."""
     pattern: re.Pattern[str] | None = None
+    laid: list[Path] = field(default_factory=list)
+    """Inputs in the user's own folder, because they were declared there: to be removed afterwards."""
 
     @property
     def out(self) -> Path:
@@ -124,7 +126,15 @@ def lay_files(order: Order, folder: Path, blobs: Blobs, start: str, stdout: Path
             os.makedirs(files.outputs[output.name].parent, exist_ok=True)
     for given in step.inputs:
         if given.path is not None and given.name in order.inputs:
-            values.write_input(given, order.inputs[given.name], files.real(given.path), blobs)
+            place = files.real(given.path)
+            if not given.path.startswith("/"):
+                if os.path.lexists(place):
+                    raise Unfit(
+                        f"the input {given.name} is to be laid at {given.path}, where there is something already ({place}); "
+                        "give it an absolute path: each task then gets its own"
+                    )
+                files.laid.append(place)
+            values.write_input(given, order.inputs[given.name], place, blobs)
     return files
 
 

@@ -329,6 +329,9 @@ class Process:
         ended.log = tuple(log)
         if command.is_plain(attempt.order):
             return
+        for replica in attempt.replicas:
+            for path in replica.files.laid:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         folder = places.work_folder(self._context.home, attempt.order)
         if ended.outcome is not Outcome.FAILED and os.path.lexists(folder):
             shutil.rmtree(folder, ignore_errors=True)

@@ -270,6 +270,8 @@ def _summary(session: runs.Session, settings: Settings, seconds: float, quiet: b
         from penstock.cli.failures import failure_lines
 
         failure_lines(session.run.id, live.failures, settings)
+    elif session.state == "failed" and live.why:
+        render.note(f"✗ {live.why}")
     if not quiet:
         for line in _last_words(session, settings, seconds):
             render.note(line)

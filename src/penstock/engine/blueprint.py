@@ -12,7 +12,18 @@ from typing import Any, Final
 
 from penstock.graph.codec import canonical, encode
 from penstock.graph.evaluate import EvaluationError, evaluate, resolve
-from penstock.graph.expr import Expr, Node, reference, references, replace, show, simple_path
+from penstock.graph.expr import (
+    Expr,
+    ListOf,
+    MapOf,
+    Node,
+    path_of,
+    reference,
+    references,
+    replace,
+    show,
+    simple_path,
+)
 from penstock.graph.links import Links
 from penstock.graph.model import (
     MISSING,
@@ -129,7 +140,7 @@ class StepPlan:
                     raise EvaluationError(f"{up} gave no {output}")
                 found[name] = outputs.raw(output)
             else:
-                found[name] = resolve(payload, view if item is None else {**view, "item": item})
+                found[name] = passed_on(payload, view if item is None else {**view, "item": item})
         return found
 
     def action(self, view: Mapping[str, Any], inputs: Mapping[str, Any], item: Any, fetch: Fetch) -> Action:
@@ -243,6 +254,31 @@ _DEPTH: Final = {"params": 2, "inputs": 2, "item": 2, "steps": 4}
 
 def _written_out(value: Any) -> Any:
     return list(value) if isinstance(value, range) else value
+
+
+def passed_on(value: Any, scope: Mapping[str, Any]) -> Any:
+    """A value resolved, with outputs that are only handed on (also in lists and maps) left as they are: a file in a list of
+    results need not be looked into. Raises EvaluationError."""
+    if isinstance(value, Expr):
+        return _passed_on(value.node, scope)
+    if isinstance(value, tuple | list):
+        return [passed_on(item, scope) for item in value]
+    if isinstance(value, dict):
+        return {key: passed_on(item, scope) for key, item in value.items()}
+    return resolve(value, scope)
+
+
+def _passed_on(node: Node, scope: Mapping[str, Any]) -> Any:
+    if isinstance(node, ListOf):
+        return [_passed_on(item, scope) for item in node.items]
+    if isinstance(node, MapOf):
+        return {str(evaluate(key, scope)): _passed_on(item, scope) for key, item in node.items}
+    path = path_of(node)
+    if path is not None and len(path) == 4 and path[0] == "steps" and path[2] == "outputs" and "steps" in scope:
+        outputs = scope["steps"].get(path[1], {}).get("outputs")
+        if isinstance(outputs, Loaded) and path[3] in outputs:
+            return outputs.raw(path[3])
+    return evaluate(node, scope)
 
 
 def _getter(value: Any) -> tuple[int, Any]:

@@ -101,6 +101,11 @@ class Live:
         self.timer: asyncio.TimerHandle | None = None
         self.dirty = False
 
+    @property
+    def why(self) -> str:
+        """Why the run did not succeed."""
+        return self.machine.why
+
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def log(self, kind: str, path: str, data: str = "{}") -> None:

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from penstock.engine.blueprint import Blueprint, Fetch, Items, Loaded, StepPlan
+from penstock.engine.blueprint import Blueprint, Fetch, Items, Loaded, StepPlan, passed_on
 from penstock.graph.evaluate import EvaluationError, evaluate, resolve
-from penstock.graph.expr import Expr, references, simple_path
+from penstock.graph.expr import Expr, references
 from penstock.graph.model import MISSING, NORMAL, Action, Outcome, Step, expressions
 from penstock.plan.expand import decide, each_item
 
@@ -632,11 +632,7 @@ class Machine:
             if scope.outcome is not SUCCEEDED and not self._stands(scope, output.value):
                 continue  # a list from which failed items are missing would pass for the whole
             try:
-                path = StepPlanPath.get(output.value)
-                if path is not None and path[0] in scope.steps and path[1] in scope.steps[path[0]]["outputs"]:
-                    found[output.name] = scope.steps[path[0]]["outputs"].raw(path[1])
-                else:
-                    found[output.name] = resolve(output.value, scope.view)
+                found[output.name] = passed_on(output.value, scope.view)
             except (EvaluationError, KeyError, TypeError) as error:
                 if output.default is not MISSING:
                     found[output.name] = resolve(output.default, {})
@@ -741,17 +737,6 @@ def _gathered(state: StepState) -> tuple[Outcome, dict[str, Any]]:
         column = state.columns.get(output.name, ())
         outputs[output.name] = [value for value in column if value is not MISSING]
     return outcome, outputs
-
-
-class StepPlanPath:
-    """`steps.NAME.outputs.OUTPUT` and nothing more: such a value is passed on without being looked into."""
-
-    @staticmethod
-    def get(value: Any) -> tuple[str, str] | None:
-        path = simple_path(value.text) if isinstance(value, Expr) else None
-        if path is not None and len(path) == 4 and path[0] == "steps" and path[2] == "outputs":
-            return path[1], path[3]
-        return None
 
 
 def _said(error: Exception) -> str:

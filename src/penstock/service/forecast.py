@@ -7,6 +7,7 @@ run, what comes after it cannot be told: it runs, unless the task gives again wh
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -122,7 +123,11 @@ class _Look:
     def _task(self, task: Task, results: dict[str, Any], holders: dict[str, Any]) -> None:
         expected = self.found.setdefault(task.step_path, Expected())
         result = results.get(task.key) if task.key else None
-        if result is not None:
+        ttl = task.step.cache.ttl
+        if result is not None and ttl is not None and not 0 <= time.time() - result.at <= ttl:
+            expected.run += 1
+            self._say(expected, f"the result of {self._name(result.run)} is too old (ttl)")
+        elif result is not None:
             expected.reuse += 1
             self._say(expected, f"same code and inputs as in {self._name(result.run)}")
             self.machine.ended(task, Outcome.SUCCEEDED, result.outputs)

@@ -100,6 +100,8 @@ class Run:
         """The run itself if it succeeded. Raises RunFailed if not."""
         if not self.ok:
             lines = [f"{path}: {message}" for path, message in self.failures.items()]
+            if not lines and self._session.live.why:
+                lines = [self._session.live.why]
             raise RunFailed(f"{self.id} {self.status}" + "".join(f"\n  {line}" for line in lines))
         return self
 

@@ -92,7 +92,12 @@ class Submission:
                 self.options[name] = value
 
     def pack(self, settings: Settings) -> Functions:
-        """Put the author's code aside, so that later edits do not reach this run. The functions that are at hand anyway."""
+        """Put the author's code and the files given as parameters aside, so that later edits do not reach this run. The
+        functions that are at hand anyway."""
+        for param in self.workflow.params:
+            value = self.params.get(param.name)
+            if param.type.name in ("file", "dir") and isinstance(value, str | os.PathLike) and os.path.exists(value):
+                self.params[param.name] = _aside(Path(value), settings.home)
         from penstock.author.capture import live_functions
         from penstock.author.pack import pack
 
@@ -127,6 +132,42 @@ class Submission:
         if not same or run.options.get("bundle") != self.options.get("bundle") or owner_alive(store, run) is not False:
             return None
         return run if run.digest == codec.digest(self.workflow) else None
+
+
+def _aside(path: Path, home: Path) -> str:
+    """A copy of a file or folder, under a name that has its content's digest in it: what is done with it is done again when
+    the content has changed, and only then."""
+    import shutil
+
+    digest = _digest_of(path)
+    target = home / "inputs" / digest[:24] / path.absolute().name
+    if not target.exists():
+        try:
+            scratch = target.with_name(f".{os.getpid()}-{target.name}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                shutil.copytree(path, scratch, symlinks=True)
+            else:
+                shutil.copy2(path, scratch)
+            os.rename(scratch, target)
+        except FileExistsError:
+            pass  # somebody else was as fast
+        except OSError as error:
+            raise read_only(str(home), error.strerror or str(error)) from None
+    return str(target)
+
+
+def _digest_of(path: Path) -> str:
+    import hashlib
+
+    found = hashlib.sha256()
+    for one in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        found.update(str(one.relative_to(path)).encode("utf-8", "surrogateescape") + b"\0")
+        if one.is_file():
+            with open(one, "rb") as file:
+                while data := file.read(1 << 20):
+                    found.update(data)
+    return found.hexdigest()
 
 
 def _lists(value: Any) -> Any:
