@@ -307,7 +307,22 @@ def test_what_a_killed_engine_left_running_is_ended_before_its_tasks_start_again
     command.says("stopping: waiting for 2 running tasks")
     command.signal(signal.SIGINT)
     assert command.code(10) == 130
-    until("all are gone", lambda: not any(map(runs, again)), 5.0)
+    until(f"all of {again} gone", lambda: not any(map(runs, again)), 5.0)
+
+
+def test_signals_that_come_again_and_again_leave_nobody_behind(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(ORPHANS)
+    command = Command(tmp_path, "run", "flow.py")
+    until("both run", lambda: sum(notes(tmp_path / "notes").values()) == 2)
+    pids = list(map(int, (tmp_path / "pids").read_text().split()))
+
+    def press() -> bool:
+        command.signal(signal.SIGINT)
+        return command.process.poll() is not None
+
+    until("it ends", press, 10.0)
+    assert command.code() in (130, -signal.SIGINT)
+    until(f"all of {pids} gone", lambda: not any(map(runs, pids)), 5.0)
 
 
 def runs(pid: int) -> bool:

@@ -143,10 +143,11 @@ def _is_alive(store: Store, found: Run) -> bool:
 
 
 def _begun(host: Host, begin: Callable[[], runs.Session]) -> runs.Session:
-    """What has begun. If nothing has, the engine is ended in order first."""
+    """What has begun. If nothing has, or Ctrl-C came meanwhile, the engine is ended in order first."""
     try:
         return begin()
-    except Exception:
+    except BaseException:
+        host.abandon()
         host.close()
         raise
 
@@ -198,7 +199,7 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
     began = time.monotonic()
     live = session.live
     progress = None if quiet else Progress(session.run.id, workflow)
-    pressed = 0
+    pressed = told = 0
 
     said: set[str] = set()
     note = render.note if progress is None else progress.note
@@ -211,22 +212,27 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
         if progress is not None:
             progress.update(live.progress, live.times, time.monotonic() - began, live.state)
 
-    def again(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
+    def press(number: int, frame: object) -> None:
+        # No exception, and nothing that may not be interrupted: the second comes while the first is being dealt with, and
+        # then processes would be left behind.
+        nonlocal pressed
+        pressed += 1
+        if pressed == 1:
+            session.interrupt()
+        else:
+            session.abandon()
 
-    before = signal.signal(signal.SIGTERM, again)
+    before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        while True:
-            try:
-                while not session.wait(0.1):
-                    update()
-                session.host.close()
-                break
-            except KeyboardInterrupt:
-                pressed += 1
-                _pressed(session, pressed, note)
+        while not session.wait(0.1):
+            if pressed > told == 0:
+                told = 1
+                _stopping(session, note)
+            update()
+        session.host.close()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if progress is not None:
             update()
             progress.close()
@@ -238,14 +244,10 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
         raise click.exceptions.Exit(130 if session.state == "stopped" else 3)
 
 
-def _pressed(session: runs.Session, times: int, note: Callable[[str], None]) -> None:
-    if times == 1:
-        running = sum(tally.get("running", 0) for tally in session.live.progress.values())
-        what = f"waiting for {running} running task{'s' if running != 1 else ''}; " if running else ""
-        note(f"stopping: {what}Ctrl-C again ends now")
-        session.interrupt()
-    else:
-        session.abandon()
+def _stopping(session: runs.Session, note: Callable[[str], None]) -> None:
+    running = sum(tally.get("running", 0) for tally in session.live.progress.values())
+    what = f"waiting for {running} running task{'s' if running != 1 else ''}; " if running else ""
+    note(f"stopping: {what}Ctrl-C again ends now")
 
 
 def _summary(session: runs.Session, settings: Settings, seconds: float, quiet: bool, output: str) -> None:
