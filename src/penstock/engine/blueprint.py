@@ -218,7 +218,15 @@ class StepPlan:
         return found
 
 
-_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=repr).encode
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=repr)
+_made = json.encoder.c_make_encoder and json.encoder.c_make_encoder(  # type: ignore[attr-defined]
+    None, repr, json.encoder.encode_basestring, None, ":", ",", True, False, True
+)
+
+
+def _text(value: Any) -> str:
+    """Canonical JSON. Python's encoder is made anew for each call of `encode`, which takes longer than the call."""
+    return _encoder.encode(value) if _made is None else "".join(_made(value, 0))
 
 
 def _by_content(value: Any, memo: dict[int, tuple[Any, str]]) -> Any:
@@ -403,7 +411,9 @@ class Items:
 def _sequence(name: str, value: Any, view: Mapping[str, Any]) -> Any:
     if isinstance(value, tuple) and not any(True for _ in expressions(value)):
         return value if set(map(type, value)) <= _SCALARS else resolve(value, {})
-    found = evaluate(value, view) if isinstance(value, Expr) else resolve(value, view)
+    found = passed_on(value, view)
+    if type(found) is Stored:  # a list too long to be kept inline
+        found = evaluate(value, view) if isinstance(value, Expr) else resolve(value, view)
     if isinstance(found, dict):
         return list(found)
     if not isinstance(found, list | tuple | range):
