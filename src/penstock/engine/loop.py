@@ -176,22 +176,28 @@ class Engine(Sharing):
         rooms: dict[str, int] = {}
         for live in list(self.lives.values()):
             machine = live.machine
-            machine.advance()
-            for lane in [lane for lane, queue in machine.lanes.items() if queue]:
-                room = rooms.get(lane)
-                if room is None:
-                    room = self._room(lane)
-                if room > 0:
-                    taken = machine.take(lane, room, self._room_for(lane, len(wanted)))
-                    wanted += [(live, task, lane) for task in taken]
-                    room -= len(taken)
-                rooms[lane] = room
+            if machine.unopened:
+                machine.advance()
+            for lane, queue in list(machine.lanes.items()):
+                if queue:
+                    for task in self._take_from(machine, lane, rooms, len(wanted)):
+                        wanted.append((live, task, lane))
             if machine.called:
                 self._called(live)
             live.settle()
             while live.timed:
                 self._limit_called(live, live.timed.pop())
         return wanted
+
+    def _take_from(self, machine: Machine, lane: str, rooms: dict[str, int], wanted: int) -> list[Task]:
+        if self.at_once(lane):
+            return machine.take(lane, 256)
+        room = rooms.get(lane)
+        if room is None:
+            room = self._room(lane)
+        taken = machine.take(lane, room, self._room_for(lane, wanted)) if room > 0 else []
+        rooms[lane] = room - len(taken)
+        return taken
 
     def _room_for(self, lane: str, wanted: int) -> Callable[[Step], int] | None:
         """Some backends take more of what they know to be short."""
@@ -204,8 +210,6 @@ class Engine(Sharing):
     def _room(self, lane: str) -> int:
         if lane == SUSPEND:
             return 1000
-        if self.at_once(lane):
-            return 256
         return int(self.backend(lane).room()) - len(self.ready_orders.get(lane, ()))
 
     def _finish(self) -> list[Live]:

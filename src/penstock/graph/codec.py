@@ -92,13 +92,40 @@ def encode(thing: Any) -> Any:
 
 @cache
 def _encoder(cls: Any) -> Callable[[Any], Any]:
-    if cls is Step:
-        return _encode_step
-    if cls is Edge:
-        return _encode_edge
+    written: dict[Any, Callable[[Any], Any]] = {
+        Step: _encode_step,
+        Edge: _encode_edge,
+        model.Input: _encode_input,
+        model.Output: _encode_output,
+    }
+    if cls in written:
+        return written[cls]
     if hasattr(cls, "__dataclass_fields__") and cls not in (Expr, Template, Type):
         return _encode_fields_of(cls)
     return encode_value
+
+
+def _encode_input(given: model.Input) -> dict[str, Any]:
+    """Written out, as is the next: there are more of these than of anything else in a large workflow."""
+    data = {"name": given.name, "value": _encode_field("value", given.value)}
+    if given.type is not types.ANY and given.type != types.ANY:
+        data["type"] = encode_value(given.type)
+    if given.path is not None:
+        data["path"] = given.path
+    return data
+
+
+def _encode_output(output: model.Output) -> dict[str, Any]:
+    data: dict[str, Any] = {"name": output.name}
+    if output.type is not types.ANY and output.type != types.ANY:
+        data["type"] = encode_value(output.type)
+    if output.path is not None:
+        data["path"] = output.path
+    if output.value is not MISSING:
+        data["value"] = _encode_field("value", output.value)
+    if output.default is not MISSING:
+        data["default"] = _encode_field("default", output.default)
+    return data
 
 
 def _encode_fields_of(cls: type) -> Callable[[Any], dict[str, Any]]:
@@ -136,10 +163,13 @@ def _encode_text(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
 
 
+_PLAIN = frozenset({int, bool, type(None)})
 _SECONDS = frozenset({"timeout", "duration", "ttl", "initial", "factor", "longest", "jitter"})
 
 
 def _encode_field(name: str, value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
     if name in _SECONDS and isinstance(value, float) and value.is_integer():
         return int(value)  # 600 and 600.0 seconds are one thing and must have one digest
     if name == "resources":
@@ -180,6 +210,13 @@ def _encode_step(step: Step) -> dict[str, Any]:
 
 def encode_value(value: Any) -> Any:
     """A Value: expressions become `${{ … }}` text."""
+    kind = type(value)
+    if kind is Expr:
+        return show_template(value)
+    if kind is str:
+        return value if "${{" not in value else show_template(value)
+    if kind is Type:
+        return str(value)
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str) and not isinstance(value, Enum):
