@@ -7,7 +7,7 @@ BIN := .venv/bin
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
-demo: .venv/.ready  ## plan a real example workflow, and run it
+demo: .venv/.ready  ## plan an example workflow, run it, and run it again
 	@scripts/demo
 
 test: .venv/.ready  ## all tests (under ten minutes on two cores)

@@ -99,7 +99,11 @@ def test_a_failure_shows_the_step_the_exception_the_log_and_what_to_try(penstock
 def test_until_fail_fast_and_fresh(penstock: Penstock, flow: str) -> None:
     some = json.loads(penstock("run", flow, "--until", "split", "-o", "json", "-q").out)
     assert some["tasks"] == {"succeeded": 1} and some["outputs"] == {}
-    fast = json.loads(penstock("run", flow, "-p", "n=400", "--fail-fast", "-j", "1", "-o", "json", "-q", "--on", "function=inline").out)
+    fast = json.loads(
+        penstock(
+            "run", flow, "-p", "n=400", "--fail-fast", "-j", "1", "-o", "json", "-q", "--on", "function=inline"
+        ).out
+    )
     assert fast["state"] == "failed" and fast["tasks"]["cancelled"] > 0
     assert json.loads(penstock("run", flow, "--fresh", "-o", "json", "-q").out)["tasks"] == {"succeeded": 6}
 
@@ -118,7 +122,9 @@ def test_until_fail_fast_and_fresh(penstock: Penstock, flow: str) -> None:
         (["cancel", "@3"], 4, "P505"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_said_with_a_fix(penstock: Penstock, flow: str, words: list[str], code: int, said: str) -> None:
+def test_what_cannot_be_done_is_said_with_a_fix(
+    penstock: Penstock, flow: str, words: list[str], code: int, said: str
+) -> None:
     done = penstock(*words)
     assert done.code == code and said in done.err and "fix" in done.err
     assert penstock("ls", "-o", "json").out.strip() in ("[]", '{\n  "runs": []\n}'), "nothing was recorded"
@@ -200,4 +206,6 @@ def test_a_detached_run_goes_on_by_itself(penstock: Penstock, flow: str, tmp_pat
     data = json.loads(done.out)
     assert data["run"] == "flow-1"
     until(lambda: json.loads(penstock("show", "@", "-o", "json").out).get("state") == "succeeded", "the end")
-    until(lambda: not Path(f"/proc/{data['pid']}").exists() or os.waitpid(data["pid"], os.WNOHANG)[0], "its process to go")
+    until(
+        lambda: not Path(f"/proc/{data['pid']}").exists() or os.waitpid(data["pid"], os.WNOHANG)[0], "its process to go"
+    )

@@ -117,6 +117,8 @@ def test_a_run_that_dies_between_two_commits_goes_on_where_it_was(
             assert outputs.get("result") == plain(flow(x=x, xs=xs))
         with tempfile.TemporaryDirectory() as other:
             _, _, whole = execute(flow.graph, {"x": x, "xs": xs}, Path(other))
-        assert {event for event in seen if not event.startswith("run.")} == {event for event in whole if not event.startswith("run.")}
+        assert {event for event in seen if not event.startswith("run.")} == {
+            event for event in whole if not event.startswith("run.")
+        }
         doubled = [event for event, count in Counter(seen).items() if count > 1 and not event.startswith("run.")]
         assert not doubled

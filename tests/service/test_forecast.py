@@ -36,7 +36,12 @@ def looked(graph: Workflow, home: Path, **params: int) -> Forecast:
 
 def test_before_the_first_run_everything_runs(tmp_path: Path) -> None:
     found = looked(module(FLOW).flow.graph, tmp_path)
-    assert {path: one.word() for path, one in found.steps.items()} == {"load": "run", "now": "run", "inc": "run", "total": "run"}
+    assert {path: one.word() for path, one in found.steps.items()} == {
+        "load": "run",
+        "now": "run",
+        "inc": "run",
+        "total": "run",
+    }
     assert found.steps["load"].why == ["not run before"] and found.steps["inc"].why == ["a step before it runs"]
 
 
@@ -45,7 +50,12 @@ def test_after_a_run_what_is_unchanged_is_reused_and_the_rest_says_why(tmp_path:
     LocalRunner(home=tmp_path, inline=True).run(made.flow).check()
     found = looked(made.flow.graph, tmp_path)
     assert found.against == "flow-1"
-    assert {path: one.word() for path, one in found.steps.items()} == {"load": "reuse", "now": "run", "inc": "reuse", "total": "reuse"}
+    assert {path: one.word() for path, one in found.steps.items()} == {
+        "load": "reuse",
+        "now": "run",
+        "inc": "reuse",
+        "total": "reuse",
+    }
     assert found.steps["now"].why == ["its results are not kept (cache is off)"]
     changed = looked(made.flow.graph, tmp_path, n=5)
     assert changed.steps["load"].why == ["its inputs have changed since flow-1"]

@@ -101,7 +101,10 @@ def test_a_run_tells_its_status_outputs_events_and_tasks(runner: LocalRunner, tm
     assert run.outputs == {"result": 12}
     assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
     assert run.events[0].kind == "run.submitted" and run.events[-1].kind == "run.finished"
-    assert {row.task: row.state for row in run.tasks} == {**{f"double[{i}]": "succeeded" for i in range(4)}, "total": "succeeded"}
+    assert {row.task: row.state for row in run.tasks} == {
+        **{f"double[{i}]": "succeeded" for i in range(4)},
+        "total": "succeeded",
+    }
     assert run.logs("double[2]") == "doubling 2\n"
     assert (tmp_path / ".penstock" / "state.db").exists()
 
@@ -162,7 +165,12 @@ def test_commands_read_inputs_and_leave_outputs(tmp_path: Path) -> None:
         inputs=[WorkflowParam("text", str, "abcde", path="/in/text")],
         outputs=[WorkflowParam("size", int), WorkflowParam("copy", "file", path="/out/copy")],
     )  # fmt: skip
-    show = ScriptJob("show", "cat ${{ inputs.file }}", inputs={"file": count.outputs["copy"]}, outputs=[WorkflowParam("text", str, path="/dev/stdout")])
+    show = ScriptJob(
+        "show",
+        "cat ${{ inputs.file }}",
+        inputs={"file": count.outputs["copy"]},
+        outputs=[WorkflowParam("text", str, path="/dev/stdout")],
+    )
     flow = Workflow("commands", [count, show], outputs={"size": count.outputs["size"], "text": show.outputs["text"]})
     run = LocalRunner(home=tmp_path / "home").run(flow).check()
     assert run.outputs == {"size": 5, "text": "abcde"}
@@ -224,3 +232,23 @@ def test_a_result_whose_blob_is_gone_is_made_again(tmp_path: Path) -> None:
             blob.unlink()
     again = LocalRunner(home=home, inline=True).run(large, n=50_000).check()
     assert again.outputs["result"][1] == 49_999
+
+
+@task
+def several(n: int) -> list[Path]:
+    paths = [Path(f"part-{i}.txt").absolute() for i in range(n)]
+    for path in paths:
+        path.write_text(path.name)
+    return paths
+
+
+@workflow
+def over_files(n: int):
+    return [read(path) for path in several(n)]
+
+
+def test_a_fan_out_over_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert LocalRunner(inline=True).run(over_files, n=3).check().outputs == {
+        "result": [f"part-{i}.txt" for i in range(3)]
+    }
