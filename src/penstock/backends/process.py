@@ -28,17 +28,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 from penstock.backends import call, command, places
 from penstock.backends.base import Began, Context, Ended, LogPart, Order
 from penstock.backends.command import STDOUT, Files
 from penstock.backends.spawn import NotStarted, spawn
 from penstock.backends.watch import Watch, kill_group, signal_name
-from penstock.graph.model import Function, Outcome
+from penstock.graph.model import Action, Container, Function, Outcome, Script, Step
 
 _LARGE = 1_000_000
 _SHORT = 0.02
-"""Seconds. While commands take less, some are kept at hand."""
+"""Seconds. While commands take less, some are kept at hand …"""
+_AHEAD = 0.01
+"""… enough for about this long, …"""
+_MOST = 16
+"""… but no more than this for each processor."""
 _REST = 2.0
 """Seconds that the replicas of a failed one have to end by themselves."""
 
@@ -87,6 +92,8 @@ class Process:
         """At hand for the moment at which another ends, so that no processor waits while that is written down."""
         self._busy = 0
         self._average = 1.0
+        self._averages: dict[Any, float] = {}
+        """Seconds that a command took lately, by what it is."""
         self._plain: dict[str, Files] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._folders: set[str] = set()
@@ -99,8 +106,18 @@ class Process:
     """Began comes when the process is there, which may be a moment after `start`."""
 
     def room(self) -> int:
-        ahead = self._context.jobs if self._average < _SHORT else 0
+        ahead = self._context.jobs * min(_MOST, int(_AHEAD / (self._average + 0.0001))) if self._average < _SHORT else 0
         return max(0, self._context.jobs + ahead - len(self._attempts))
+
+    def room_for(self, step: Step) -> int:
+        """More of what is known to be short; of anything else, as many as may run."""
+        if self._averages.get(_alike(step.action), 1.0) < _SHORT:
+            return self.room()
+        return max(0, self._context.jobs - len(self._attempts))
+
+    def is_ahead(self) -> bool:
+        """Is there enough at hand to keep all processors busy for a moment?"""
+        return len(self._queue) > self._context.jobs
 
     def start(self, orders: Sequence[Order]) -> None:
         for order in orders:
@@ -249,7 +266,7 @@ class Process:
         seconds = perf_counter() - attempt.started if attempt.started else 0.0
         self._busy -= 1
         if attempt.started:
-            self._average += (seconds - self._average) * 0.2
+            self._measure(attempt, seconds)
         self._next()
         ended = Ended(id=attempt.order.id, outcome=Outcome.SUCCEEDED, seconds=seconds)
         done = not attempt.error and not attempt.stopped and attempt.failed is None
@@ -272,6 +289,14 @@ class Process:
                 self._context.inbox.put(ended)
 
         self._aside(done and self._reads_files(attempt), collect, tell)
+
+    def _measure(self, attempt: Attempt, seconds: float) -> None:
+        self._average += (seconds - self._average) * 0.3
+        key = _alike(attempt.order.step.action)
+        if len(self._averages) > 1000:
+            self._averages.clear()
+        before = self._averages.get(key, seconds)
+        self._averages[key] = before + (seconds - before) * 0.3
 
     # -- what came of it ----------------------------------------------------------------------------------------------
 
@@ -336,6 +361,21 @@ class Process:
         if ended.outcome is not Outcome.FAILED and os.path.lexists(folder):
             shutil.rmtree(folder, ignore_errors=True)
             self._folders.add(str(folder.parent))
+
+
+def _alike(action: Action) -> Any:
+    """Commands that are written alike are expected to take the same time."""
+    if isinstance(action, Container):
+        key: Any = (action.command, action.args)
+    elif isinstance(action, Script):
+        key = (action.command, action.source)
+    else:
+        return None
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
 
 def how_it_ended(code: int | None) -> str:

@@ -4,6 +4,7 @@ all this is still being imported.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import time
@@ -196,6 +197,8 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
     """Draw the run until it is over, then say how it went and end with its exit code."""
     from penstock.cli.progress import Progress
 
+    gc.freeze()
+    gc.enable()
     began = time.monotonic()
     live = session.live
     progress = None if quiet else Progress(session.run.id, workflow)

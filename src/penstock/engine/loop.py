@@ -28,6 +28,8 @@ from penstock.store.base import Disconnected, Fenced, Run
 
 WINDOW = 0.02
 """Seconds that one transaction may stay open for small functions."""
+GROUP = 0.002
+"""Seconds for which facts are gathered while every processor is busy anyway."""
 POLL = 0.2
 """Seconds between looks at what other processes have written."""
 BEAT = 5.0
@@ -103,9 +105,16 @@ class Engine(Sharing):
                     await asyncio.sleep(0)
                 else:
                     await self.inbox.wait()
+                    if self._can_wait():
+                        await asyncio.sleep(GROUP)
         finally:
             for timer in self._timers:
                 timer.cancel()
+
+    def _can_wait(self) -> bool:
+        """Everybody has enough to do for a moment: what happens meanwhile can be written down together."""
+        asked = [backend.is_ahead for backend in self.backends.values() if hasattr(backend, "is_ahead")]
+        return bool(asked) and not self.due and all(is_ahead() for is_ahead in asked)
 
     def _done(self) -> bool:
         if self.closed:
