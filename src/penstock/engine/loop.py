@@ -26,7 +26,7 @@ from penstock.graph.model import Step
 from penstock.plan.make import uninterrupted
 from penstock.store.base import Disconnected, Fenced, Run
 
-WINDOW = 0.02
+WINDOW = 0.05
 """Seconds that one transaction may stay open for small functions."""
 GROUP = 0.002
 """Seconds for which facts are gathered while every processor is busy anyway."""

@@ -174,7 +174,9 @@ class Sqlite:
                 self._to_wal(db)
             # NORMAL: a power cut may take the last commits, never the order or the whole.
             db.execute("PRAGMA synchronous = NORMAL")
-            db.execute("PRAGMA cache_size = -32000")
+            # Keys are digests, so results go everywhere in their table: what is not in the cache is read again for each.
+            db.execute("PRAGMA cache_size = -131072")
+            db.execute("PRAGMA wal_autocheckpoint = 8000")
             db.execute("PRAGMA temp_store = MEMORY")
             # Opens the log and its index, too.
             db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
