@@ -55,8 +55,15 @@ def main(verb: str, *words: str) -> None:
     if new is None:
         file.unlink()
         fail("NotFound", f"{what} not found")
-    file.write_text(json.dumps(new))
+    put(file, json.dumps(new))
     print(json.dumps(new))
+
+
+def put(file: Path, text: str) -> None:
+    """At once: the test may be reading."""
+    scratch = file.with_suffix(f".{os.getpid()}")
+    scratch.write_text(text)
+    scratch.replace(file)
 
 
 def looked_at(key: str, old: Any) -> Any:
@@ -67,7 +74,7 @@ def looked_at(key: str, old: Any) -> Any:
         return old
     if len(coming) > 1:
         progress[key] = coming[1:]
-        place.write_text(json.dumps(progress))
+        put(place, json.dumps(progress))
     return None if coming[0] is None else {**old, "status": coming[0]}
 
 
