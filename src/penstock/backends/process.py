@@ -124,6 +124,9 @@ class Process:
             attempt = self._attempts[order.id] = Attempt(order)
             self._queue.append(attempt)
         self._next()
+        for attempt in self._queue:
+            if not attempt.replicas and not attempt.error and command.is_plain(attempt.order):
+                self._prepare(attempt)  # so that at the end of another only the process is to be started
 
     def _next(self) -> None:
         while self._queue and self._busy < self._context.jobs:
@@ -131,6 +134,9 @@ class Process:
             self._begin(self._queue.popleft())
 
     def _begin(self, attempt: Attempt) -> None:
+        if attempt.replicas or attempt.error:
+            self._launch(attempt)
+            return
         self._aside(command.is_heavy(attempt.order), lambda: self._prepare(attempt), lambda: self._launch(attempt))
 
     def stop(self, id: str, grace: float) -> None:
