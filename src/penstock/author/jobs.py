@@ -238,8 +238,8 @@ class FunctionJob(BaseJob):
             image=to_value(image),
             env=to_value(env or {}),
         )
-        hints, signature = _read_off(function)
-        returned = outputs if outputs is not None else [WorkflowParam("result", to_type(hints.get("return", Any)))]
+        hints, signature, result = _read_off(function)
+        returned: Iterable[Any] = outputs if outputs is not None else (result,)
         super().__init__(name, action, inputs=inputs, outputs=returned, **{**base, **options})
         for given in self.inputs:
             if given not in signature.parameters:
@@ -248,7 +248,9 @@ class FunctionJob(BaseJob):
                     f"{function.__name__}() has no parameter {given!r}",
                     f"remove the input.{nearest(given, signature.parameters)}",
                 )
-            self.inputs[given] = dataclasses.replace(self.inputs[given], type=to_type(hints.get(given, Any)))
+            bound = self.inputs[given]
+            type_ = to_type(hints.get(given, Any))
+            self.inputs[given] = model.Input(name=bound.name, value=bound.value, type=type_, path=bound.path)
         for missing, parameter in signature.parameters.items():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
@@ -256,14 +258,17 @@ class FunctionJob(BaseJob):
                 self.inputs[missing] = model.Input(name=missing, value=MISSING, type=to_type(hints.get(missing, Any)))
 
 
-_known: weakref.WeakKeyDictionary[Any, tuple[dict[str, Any], inspect.Signature]] = weakref.WeakKeyDictionary()
+_Read = tuple[dict[str, Any], inspect.Signature, model.Output]
+_known: weakref.WeakKeyDictionary[Any, _Read] = weakref.WeakKeyDictionary()
 
 
-def _read_off(function: Callable[..., Any]) -> tuple[dict[str, Any], inspect.Signature]:
-    """A function's annotations and parameters; many jobs may be made of one function."""
+def _read_off(function: Callable[..., Any]) -> _Read:
+    """A function's annotations, parameters and result; many jobs may be made of one function."""
     found = _known.get(function)
     if found is None:
-        found = _known[function] = (hints_of(function), inspect.signature(function))
+        hints = hints_of(function)
+        result = model.Output(name="result", type=to_type(hints.get("return", Any)))
+        found = _known[function] = (hints, inspect.signature(function), result)
     return found
 
 

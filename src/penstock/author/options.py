@@ -62,6 +62,8 @@ def seconds(value: float | str, what: str = "timeout") -> float:
 
 def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dict[str, Any]:
     """Options -> the fields of a Step that they set. Raises AuthorError at the author's line."""
+    if not options:
+        return {}
     for name in options:
         if name not in known:
             raise wrong("P305", f"there is no option {name!r}", f"{instead(name, known)} Known: {', '.join(known)}")
