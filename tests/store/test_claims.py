@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from penstock.artifacts.values import dumps
@@ -92,15 +90,6 @@ def test_a_fresh_claim_does_not_look_at_results_and_its_waiters_do_not_get_the_o
     write(store, Batch(results=[("k", '{"new":1}', run, "t", 6.0)], released=["k"]), "a")
     (waiting,) = store.waiting("b")
     assert waiting.result and waiting.result.outputs == {"new": 1}
-
-
-def test_the_lease_of_a_dead_engine_is_stolen_once(store: Store, another: Callable[..., Store]) -> None:
-    claim(store, "dead", ("k", 1, "t"))
-    other = another()
-    assert store.steal("k", "dead", "a", 2, "u")
-    assert not other.steal("k", "dead", "b", 3, "v")
-    assert not other.steal("none", "dead", "b", 3, "v")
-    assert store.holders(["k"])["k"] == ("k", "a", 2, "u")
 
 
 def test_what_is_recorded_before_the_commit_needs_no_lease_where_nobody_else_can_write(store: Store) -> None:

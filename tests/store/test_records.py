@@ -51,7 +51,6 @@ def test_runs_are_found_by_state_workflow_and_time(store: Store) -> None:
     assert [run.id for run in store.runs(workflow="b", limit=1)] == ["b-2"]
     assert [run.id for run in store.runs(state="succeeded", workflow="b", since=102.0)] == ["b-2"]
     assert [run.id for run in store.runs(since=102.0)] == ["b-2", "a-2"]
-    assert [run.id for run in store.last_runs()] == ["b-2", "a-2"]
 
 
 def test_a_batch_comes_back(store: Store) -> None:

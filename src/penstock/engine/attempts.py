@@ -75,7 +75,7 @@ class Attempts(Core):
         elif left is not None:
             left = min(left, max(0.0, (kept.resume_at or 0.0) - self.now()))
         if left is not None:
-            kept.timer = self.loop.call_later(left, self._later, lambda: self._resumed(live, task, {}))
+            kept.timer = self.loop.call_later(left, self.later, lambda: self._resumed(live, task, {}))
         else:
             wants = "".join(f" -p {output.name}=…" for output in task.step.outputs if output.default is MISSING)
             said = f"{action.message}   " if action.message else ""
@@ -111,7 +111,7 @@ class Attempts(Core):
             live.row(task, "running", json.dumps({"pid": report.pid, "log": report.log}))
 
     def _limit(self, kept: Extra, id: str, seconds: float) -> None:
-        kept.timer = self.loop.call_later(seconds, self._later, lambda: self._timeout(id))
+        kept.timer = self.loop.call_later(seconds, self.later, lambda: self._timeout(id))
 
     def _ended(self, report: Ended) -> None:
         who = self.orders.pop(report.id, None)
@@ -196,7 +196,7 @@ class Attempts(Core):
 
     def _try_later(self, live: Live, task: Task, wait: float) -> None:
         extra(task).state = "retrying"
-        extra(task).timer = self.loop.call_later(wait, self._later, lambda: self._requeue(live, task))
+        extra(task).timer = self.loop.call_later(wait, self.later, lambda: self._requeue(live, task))
 
     def _requeue(self, live: Live, task: Task) -> None:
         """To be started again. The key stays ours while we try."""
@@ -227,7 +227,7 @@ class Attempts(Core):
             data |= {"retry": round(wait, 3), "tries": task.tries}
             live.note(f"task.{outcome}", task.path, {"attempt": task.attempt, **data})
             live.row(task, "retrying", json.dumps(data))
-            extra(task).timer = self.loop.call_later(wait, self._later, lambda t=task: self._recall(live, t))
+            extra(task).timer = self.loop.call_later(wait, self.later, lambda t=task: self._recall(live, t))
 
     def _recall(self, live: Live, task: Task) -> None:
         extra(task).timer = None
@@ -251,7 +251,7 @@ class Attempts(Core):
                 live.machine.time_out(task.path, why)
                 self._stop_tasks(live, GRACE)
 
-        self.loop.call_later(limit, self._later, over)
+        self.loop.call_later(limit, self.later, over)
 
     def _run_timeout(self, live: Live, limit: float) -> None:
         if live.number in self.lives:

@@ -84,7 +84,7 @@ class StepPlan:
     """One step of a workflow, compiled."""
 
     __slots__ = (
-        "edges", "followers", "getters", "inner", "kind", "named_outputs", "needs_inputs", "number", "prefix", "private", "static", "step", "widened",
+        "edges", "followers", "getters", "inner", "kind", "named_outputs", "number", "prefix", "private", "static", "step", "widened",
     )  # fmt: skip
 
     def __init__(self, step: Step, number: int, prefixes: dict[Any, bytes]) -> None:
@@ -98,7 +98,6 @@ class StepPlan:
         self.getters = [(given.name, *_getter(given.value)) for given in step.inputs]
         plain = isinstance(step.action, Function) and not step.action.env and step.action.image is None
         self.static = plain or not any(True for _, value in action_values(step.action) for _ in expressions(value))
-        self.needs_inputs = not self.static or isinstance(step.action, Container | Script)
         self.private = not step.cache.enabled or isinstance(step.action, Suspend | Http | Resource | Nested)
         self.prefix = b"" if self.private else self._prefix(prefixes, plain)
         self.widened: Step | None = None

@@ -26,7 +26,7 @@ from penstock.store.sql import Store
 
 PATIENCE = 600.0
 """Seconds to wait for a database that has gone away."""
-SUSPEND, INLINE = "suspend", "inline"
+SUSPEND = "suspend"
 LANES: Mapping[str, str] = {
     "function": "workers", "container": "container", "script": "process", "resource": "resource", "http": "http", "suspend": SUSPEND,
 }  # fmt: skip
@@ -124,13 +124,10 @@ class Core:
             known = self._at_once[lane] = lane != SUSPEND and hasattr(self.backend(lane), "call")
         return known
 
-    def _later(self, call: Callable[[], None]) -> None:
-        self.due.append(call)
-        self.inbox.wake()
-
     def later(self, call: Callable[[], None]) -> None:
         """Do this in the next turn."""
-        self._later(call)
+        self.due.append(call)
+        self.inbox.wake()
 
     def _run_id(self, number: int) -> str:
         live = self.lives.get(number)

@@ -21,7 +21,6 @@ from penstock.store.base import Batch, Run
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 SUCCEEDED = Outcome.SUCCEEDED
 OUTCOMES = {"failed": Outcome.FAILED, "errored": Outcome.ERRORED, "cancelled": Outcome.CANCELLED}
-DONE = frozenset({"succeeded", "reused", "failed", "errored", "skipped", "omitted", "cancelled"})
 
 
 class Extra:

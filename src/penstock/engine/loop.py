@@ -68,7 +68,7 @@ class Engine(Sharing):
         limit = blueprint.workflow.timeout
         if limit is not None and machine.outcome is None:
             spent = min(max(0.0, self.now() - run.created), limit)
-            live.timer = self.loop.call_later(limit - spent, self._later, lambda: self._run_timeout(live, limit))
+            live.timer = self.loop.call_later(limit - spent, self.later, lambda: self._run_timeout(live, limit))
         self.inbox.wake()
         return live
 
@@ -163,7 +163,7 @@ class Engine(Sharing):
             self._commit()
         elif self.batch and not self._lingering:
             self._lingering = True
-            self.loop.call_later(POLL, self._later, self._write_rest)
+            self.loop.call_later(POLL, self.later, self._write_rest)
         for live in over:
             live.finished.set()
         orders, self.ready_orders = self.ready_orders, {}
@@ -302,7 +302,7 @@ class Engine(Sharing):
 
     def _beat(self) -> None:
         self._timers[0] = self.loop.call_later(BEAT, self._beat)
-        self._later(self._beat_now)
+        self.later(self._beat_now)
 
     def _beat_now(self) -> None:
         try:
@@ -322,7 +322,7 @@ class Engine(Sharing):
             token = object()
         if token != self.token or self.shares.distant:
             self.token = token
-            self._later(self._look_around)
+            self.later(self._look_around)
 
     def _look_around(self) -> None:
         for request in self.store.requests(self.asked, list(self.lives)):

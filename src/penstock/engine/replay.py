@@ -96,7 +96,7 @@ def _apply(live: Live, event: Event, results: dict[str, Any]) -> None:
     elif kind in _BAD:
         if data.get("retry") is None:
             if kind != "task.cancelled":
-                live.failed(task.path, dict(data))
+                live.failed(task.path, {"state": kind[5:], "attempts": task.attempt, **data})
             machine.ended(task, OUTCOMES[kind[5:]], {}, f"{task.path} {kind[5:]}: {data.get('message', '')}")
         else:
             task.tries = int(data.get("tries", task.tries))

@@ -17,6 +17,7 @@ from penstock.artifacts.values import load
 from penstock.engine.blueprint import Blueprint, blueprints
 from penstock.engine.machine import Machine, Task
 from penstock.graph import codec
+from penstock.graph.evaluate import resolve
 from penstock.graph.links import links_of
 from penstock.graph.model import MISSING, Outcome
 from penstock.graph.stored import Stored
@@ -91,7 +92,7 @@ class _Look:
             if (value := plan.params.get(param.name, MISSING)) is not MISSING
         }
         self.machine = Machine(
-            blueprint, {name: _lists(value) for name, value in known.items()}, fetch, lambda step: ""
+            blueprint, {name: resolve(value, {}) for name, value in known.items()}, fetch, lambda step: ""
         )
         self.found: dict[str, Expected] = {}
         self.before = self._prefixes()
@@ -189,11 +190,3 @@ def _walk(blueprint: Blueprint, prefix: str, inside: Sequence[Blueprint]) -> lis
         if plan.inner is not None and plan.inner not in inside and len(found) < MOST:
             found += _walk(plan.inner, path + "/", (*inside, blueprint))
     return found
-
-
-def _lists(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [_lists(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _lists(item) for key, item in value.items()}
-    return value

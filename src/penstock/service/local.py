@@ -26,13 +26,10 @@ class RunFailed(PenstockError):
 class Run:
     """One execution of a workflow, while it goes on and after."""
 
-    def __init__(
-        self, session: verbs.Session, settings: Settings, workflow: Workflow, runner: LocalRunner | None
-    ) -> None:
+    def __init__(self, session: verbs.Session, settings: Settings, workflow: Workflow) -> None:
         self._session = session
         self._settings = settings
         self._workflow = workflow
-        self._runner = runner
         self.id = session.run.id
 
     @property
@@ -171,7 +168,7 @@ class LocalRunner:
         )  # fmt: skip
         functions = submission.pack(self.settings)
         session = verbs.begin(self._host, submission, functions, again=False)
-        return Run(session, self.settings, submission.workflow, self)
+        return Run(session, self.settings, submission.workflow)
 
     def run(self, workflow: Authored | Workflow, /, **params: Any) -> Run:
         """Run it to its end."""

@@ -18,6 +18,7 @@ from penstock.engine.live import Live
 from penstock.engine.loop import Engine
 from penstock.errors import NotFound, PlanError, Problem, UserError, nearest
 from penstock.graph import codec
+from penstock.graph.evaluate import resolve
 from penstock.graph.links import links_of
 from penstock.graph.model import Workflow
 from penstock.service.hosting import Host
@@ -79,7 +80,7 @@ class Submission:
                 ]
             )
         self.workflow = workflow
-        self.params = {name: _lists(value) for name, value in self.plan.params.items()}
+        self.params = {name: resolve(value, {}) for name, value in self.plan.params.items()}
         self.options: dict[str, Any] = {"place": os.getcwd()}
         for name, value in (
             ("file", file),
@@ -125,11 +126,9 @@ class Submission:
         if not runs or runs[0].state in FINAL:
             return None
         run = runs[0]
-        same = run.params == json.loads(json.dumps(self.params)) and {**run.options, "bundle": ""} == {
-            **self.options,
-            "bundle": "",
-        }
-        if not same or run.options.get("bundle") != self.options.get("bundle") or owner_alive(store, run) is not False:
+        if run.params != json.loads(json.dumps(self.params)) or run.options != self.options:
+            return None
+        if owner_alive(store, run) is not False:
             return None
         return run if run.digest == codec.digest(self.workflow) else None
 
@@ -150,10 +149,9 @@ def _aside(path: Path, home: Path) -> str:
             else:
                 shutil.copy2(path, scratch)
             os.rename(scratch, target)
-        except FileExistsError:
-            pass  # somebody else was as fast
         except OSError as error:
-            raise read_only(str(home), error.strerror or str(error)) from None
+            if not target.exists():  # unless somebody else was as fast
+                raise read_only(str(home), error.strerror or str(error)) from None
     return str(target)
 
 
@@ -168,14 +166,6 @@ def _digest_of(path: Path) -> str:
                 while data := file.read(1 << 20):
                     found.update(data)
     return found.hexdigest()
-
-
-def _lists(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [_lists(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _lists(item) for key, item in value.items()}
-    return value
 
 
 def user() -> str:

@@ -60,10 +60,6 @@ SELECT number, id, workflow, digest, state, created, ended, seq, engine, usernam
 FROM runs WHERE state IN (*) AND (CAST(? AS TEXT) IS NULL OR workflow = ?) AND created >= ?
 ORDER BY number DESC LIMIT ?
 
--- name: last_runs
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
-FROM runs WHERE number IN (SELECT max(number) FROM runs GROUP BY workflow) ORDER BY number DESC
-
 -- name: run_seq
 SELECT seq FROM runs WHERE number = ?
 
@@ -111,9 +107,6 @@ INSERT INTO leases (key, engine, run, task) VALUES (?, ?, ?, ?) ON CONFLICT (key
 
 -- name: leases
 SELECT key, engine, run, task FROM leases WHERE key IN (*)
-
--- name: steal
-UPDATE leases SET engine = ?, run = ?, task = ? WHERE key = ? AND engine = ?
 
 -- name: drop_leases
 DELETE FROM leases WHERE key IN (*) AND engine = ?

@@ -121,23 +121,11 @@ class Store:
             self._db.write("put_run", (number, name, workflow, digest, now, user, params_text, options_text))
             data = dump({"workflow": workflow, "digest": digest, "user": user})
             self._db.write("put_event", (number, 1, now, "run.submitted", "", data))
-            return Run(
-                number=number,
-                id=name,
-                workflow=workflow,
-                digest=digest,
-                params=json.loads(params_text),
-                options=json.loads(options_text),
-                state="stopped",
-                created=now,
-                seq=1,
-                user=user,
-            )
+            made = self.run_by_number(number)
+            assert made is not None
+            return made
 
         return self._own(work, twice=False)
-
-    def put_workflow(self, digest: str, document: str) -> None:
-        self._own(lambda: self._db.write("put_workflow", (digest, document)))
 
     def document(self, digest: str) -> str:
         """The canonical JSON of a graph; KeyError if it is not here."""
@@ -179,10 +167,6 @@ class Store:
         else:
             rows = self._db.rows("runs", (first, top))
         return [_run(row) for row in rows]
-
-    def last_runs(self) -> list[Run]:
-        """The newest run of each workflow."""
-        return [_run(row) for row in self._db.rows("last_runs")]
 
     # Events and tasks
 
@@ -396,10 +380,6 @@ class Store:
 
     def holders(self, keys: Sequence[str]) -> dict[str, Holder]:
         return {row[0]: Holder(*row) for row in self._db.within("leases", keys)}
-
-    def steal(self, key: str, from_engine: str, to_engine: str, run: int, task: str) -> bool:
-        """Takes over the lease of an engine that is dead. False: somebody else was faster, or it is not held."""
-        return self._own(lambda: self._db.write("steal", (to_engine, run, task, key, from_engine))) > 0
 
     def waiting(self, engine: str) -> list[Waiting]:
         """What those who wait on behalf of this engine have got so far."""
