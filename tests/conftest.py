@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance.summary import pytest_terminal_summary  # noqa: F401
 from tests.support.postgres import Server, binaries
 
 

@@ -9,17 +9,17 @@ assert report.state == "succeeded" and report.seconds == 3600
 from __future__ import annotations
 
 import asyncio
-import selectors
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.artifacts.blobs import Blobs
 from penstock.author.jobs import Authored
 from penstock.backends.fake import Fake
 from penstock.engine.blueprint import blueprints
+from penstock.engine.clock import VirtualClock
 from penstock.engine.live import Live
 from penstock.engine.loop import Engine
 from penstock.graph.model import Workflow
@@ -28,52 +28,6 @@ from penstock.store.base import Event, TaskRow
 from penstock.store.sql import open_store
 
 __all__ = ["Fake", "VirtualClock", "VirtualReport", "run_virtually"]
-T = TypeVar("T")
-
-
-class VirtualClock:
-    """An event loop whose time jumps to the next thing that is due, whenever nothing else is to be done. Only for work that
-    needs no real time: timers and scripted backends, not processes."""
-
-    def __init__(self, start: float = 1_000_000_000.0) -> None:
-        self.start = start
-        self.elapsed = 0.0
-        self.shift = 0.0
-
-    def now(self) -> float:
-        """Wall-clock time."""
-        return self.start + self.elapsed + self.shift
-
-    def set_back(self, seconds: float) -> None:
-        """The wall clock is put back; the time that passes is not."""
-        self.shift -= seconds
-
-    def run(self, main: Coroutine[Any, Any, T]) -> T:
-        with asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner:
-            return runner.run(main)
-
-
-class _Selector(selectors.DefaultSelector):
-    clock: VirtualClock
-
-    def select(self, timeout: float | None = None) -> Any:
-        ready = super().select(0)
-        if not ready and timeout is not None and timeout > 0:
-            self.clock.elapsed += timeout
-        elif not ready and timeout is None:
-            raise RuntimeError("nothing is left that could happen: the loop would wait for ever")
-        return ready
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
-        selector = _Selector()
-        selector.clock = clock
-        super().__init__(selector)
-
-    def time(self) -> float:
-        return self._clock.elapsed
 
 
 @dataclass(frozen=True, slots=True)

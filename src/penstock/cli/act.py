@@ -33,18 +33,31 @@ _quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.option("--fresh", is_flag=True, help="Run every step, even if its result is known.")
 @click.option("--new", is_flag=True, help="Do not continue an interrupted run of the same workflow; start another.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background and return at once.")
+@click.option("--queue", metavar="NAME", help="The queue that admits it.  [default: as the workflow says]")
+@click.option("--priority", metavar="NAME|N", help="A priority class, or a number; more goes first.  [default: 0]")
+@click.option(
+    "--unit",
+    metavar="UNIT",
+    help="What is admitted together: workflow, stage, task or reuse.  [default: as the workflow says, or stage]",
+)
+@click.option(
+    "--queues", metavar="FILE", help="Apply the queues of this file first.  [default: penstock.yaml, if it is here]"
+)
 @_jobs
 @_on
 @_quiet
 @_output
 def run(
-    file: str, given: tuple[str, ...], until: tuple[str, ...], fail_fast: bool, fresh: bool, new: bool, detach: bool, jobs: int | None,
-    on: tuple[str, ...], quiet: bool, output: str,
+    file: str, given: tuple[str, ...], until: tuple[str, ...], fail_fast: bool, fresh: bool, new: bool, detach: bool, queue: str | None,
+    priority: str | None, unit: str | None, queues: str | None, jobs: int | None, on: tuple[str, ...], quiet: bool, output: str,
 ) -> None:  # fmt: skip
     """Run the workflow in FILE on this machine and follow it.
 
     Everything that happens is recorded in .penstock as it happens: after a crash, a kill or Ctrl-C the same command goes on where it
     stopped. Steps whose code and inputs have not changed since an earlier run are not run again.
+
+    Steps that ask for cpu, memory or the like start when their queue has that much to give: without queues, when this machine has,
+    together with all other runs here. penstock why @ says what a run waits for.
 
     Ctrl-C once lets the running tasks finish and leaves the rest for later; twice ends them now."""
     from penstock.backends import prestart
@@ -57,7 +70,8 @@ def run(
     try:
         from penstock.cli import acting
 
-        acting.run(file, given, until, fail_fast, fresh, new, detach, jobs, on, quiet, output, engine)
+        asked = {"queue": queue, "priority": priority, "unit": unit, "queues": queues}
+        acting.run(file, given, until, fail_fast, fresh, new, detach, asked, jobs, on, quiet, output, engine)
     finally:
         prestart.unclaimed()
 

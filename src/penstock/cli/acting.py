@@ -30,10 +30,10 @@ _KINDS = [kind for kind in ACTIONS if kind not in ("workflow", "suspend")]
 
 
 def run(
-    file: str, given: tuple[str, ...], until: tuple[str, ...], fail_fast: bool, fresh: bool, new: bool, detach: bool, jobs: int | None,
-    on: tuple[str, ...], quiet: bool, output: str, engine: str = "",
+    file: str, given: tuple[str, ...], until: tuple[str, ...], fail_fast: bool, fresh: bool, new: bool, detach: bool,
+    asked: Mapping[str, str | None], jobs: int | None, on: tuple[str, ...], quiet: bool, output: str, engine: str = "",
 ) -> None:  # fmt: skip
-    """`engine`: the id that the engine will have, if its first worker has been started."""
+    """`asked`: queue, priority, unit and queues. `engine`: the id that the engine will have, if its first worker has been started."""
     settings = read(jobs=jobs)
     with uninterrupted():
         workflow = service.load(file)
@@ -45,10 +45,12 @@ def run(
         fail_fast=fail_fast,
         fresh=fresh,
         on=_backends(on),
+        **asked,
     )
     functions = submission.pack(settings)
     if detach:
         with runs.open_here(settings) as store:
+            _warn(submission.vet(store))
             made = (None if new else submission.unfinished(store)) or submission.record(store)
         pid = runs.spawn(settings, made.id)
         if output == "json":
@@ -59,9 +61,15 @@ def run(
         return
     host = Host(settings, submission.options.get("on"), id=engine)
     session = _begun(host, lambda: runs.begin(host, submission, functions, again=not new))
+    _warn(submission.warnings)
     if session.run.seq > 1 and not quiet:
         render.note(f"continuing {session.run.id}, which was interrupted   (--new starts another run instead)")
     _follow(session, submission.workflow, settings, quiet, output)
+
+
+def _warn(problems: Sequence[Problem]) -> None:
+    for problem in problems:
+        render.problem(problem)
 
 
 def resume(target: str, given: tuple[str, ...], jobs: int | None, quiet: bool, output: str) -> None:
@@ -202,6 +210,7 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
     began = time.monotonic()
     live = session.live
     progress = None if quiet else Progress(session.run.id, workflow)
+    line = _Line(session, settings)
     pressed = told = 0
 
     said: set[str] = set()
@@ -213,7 +222,7 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
                 said.add(path)
                 note(text)
         if progress is not None:
-            progress.update(live.progress, live.times, time.monotonic() - began, live.state)
+            progress.update(live.progress, live.times, time.monotonic() - began, live.state, line.texts())
 
     def press(number: int, frame: object) -> None:
         # No exception, and nothing that may not be interrupted: the second comes while the first is being dealt with, and
@@ -236,6 +245,7 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        line.close()
         if progress is not None:
             update()
             progress.close()
@@ -245,6 +255,33 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
         raise runs.Refused(Problem("P411", str(live.error), f"penstock watch {session.run.id}"))
     if session.state != "succeeded":
         raise click.exceptions.Exit(130 if session.state == "stopped" else 3)
+
+
+class _Line:
+    """What of a run in our own hands stands in a queue. The store is read a second time for it, once something does."""
+
+    def __init__(self, session: runs.Session, settings: Settings) -> None:
+        self.session = session
+        self.settings = settings
+        self._store: Store | None = None
+        self._looking: Any = None
+
+    def texts(self) -> Mapping[str, str]:
+        if self._looking is None:
+            engine = self.session.host.engine
+            if engine is None or not engine.lots or self.session.live.finished.is_set():
+                return {}
+            from penstock.service.why import InLine
+
+            self._store = runs.open_here(self.settings)
+            self._looking = InLine(self._store, self.session.run)
+        found: Mapping[str, str] = self._looking.texts() if self._store is not None else {}
+        return found
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
 
 
 def _stopping(session: runs.Session, note: Callable[[str], None]) -> None:

@@ -15,7 +15,7 @@ from penstock.service.views import ACTIVE, ENDED, OVER, Node, Outline, Times
 MARKS: Mapping[str, tuple[str, str]] = {
     "": ("·", ""), "running": ("▶", "cyan"), "suspended": ("⏸", "yellow"), "retrying": ("▶", "yellow"), "waiting": ("▶", "yellow"),
     "succeeded": ("✓", "green"), "reused": ("✓", "green"), "failed": ("✗", "red"), "errored": ("✗", "red"), "skipped": ("·", ""),
-    "omitted": ("·", ""), "cancelled": ("✗", "yellow"), "stopped": ("⏸", "yellow"), "lost": ("✗", "red"),
+    "omitted": ("·", ""), "cancelled": ("✗", "yellow"), "stopped": ("⏸", "yellow"), "lost": ("✗", "red"), "queued": ("▷", "yellow"),
 }  # fmt: skip
 WORDS: Mapping[str, str] = {"succeeded": "done"}
 COLOURS: Mapping[str, str] = {
@@ -29,13 +29,27 @@ CELLS = 12
 
 
 class Board:
-    def __init__(self, outline: Outline, reasons: Mapping[str, str] | None = None, bars: bool = True) -> None:
+    def __init__(
+        self,
+        outline: Outline,
+        reasons: Mapping[str, str] | None = None,
+        bars: bool = True,
+        waits: Mapping[str, str] | None = None,
+    ) -> None:
         self.outline = outline
         self.bars = bars
+        self.waits = waits or {}
+        """Step -> `waiting in queue …: why`, of those that stand in one, or nothing if it only goes round in what it has; "" for the
+        run as a whole."""
         self.reasons = reasons or {}
         """Step -> why it is as it is, where that is known."""
         self.nodes = outline.nodes
         self.by_path = outline.by_path
+
+    def state_of(self, node: Node) -> str:
+        """`queued` if all that is left of it stands in a queue."""
+        waits = self.waits.get(node.path) and not node.over and not node.count(("running", "suspended", "retrying"))
+        return "queued" if waits else node.state
 
     # -- lines --------------------------------------------------------------------------------------------------------
 
@@ -45,6 +59,10 @@ class Board:
         total = sum(node.count(ENDED) if node.over else node.total or 1 for node in leaves)
         more = any(node.total is None and not node.over for node in leaves) and state not in OVER
         busy = {one: sum(node.tally.get(one, 0) for node in leaves) for one in (*ACTIVE, "failed", "errored", "reused")}
+        if any(node.path in self.waits for node in leaves):
+            busy["waiting"] = 0  # those that were stopped for others, and stand in line again
+        if state == "running" and any(self.waits.values()) and not busy["running"]:
+            state = "queued"
         colour = MARKS.get(state, ("", ""))[1]
         line: Line = [
             (run, {"bold": True}),
@@ -63,6 +81,8 @@ class Board:
         for one in ("failed", "errored", "running", "suspended", "retrying", "waiting", "reused"):
             if busy[one]:
                 line += [(" · ", DIM), (f"{busy[one]:,} {one}", {"fg": COLOURS[one]} if one in COLOURS else {})]
+        if "" in self.waits:
+            line += [(" · ", DIM), (self.waits[""], {"fg": "yellow"})]
         return line
 
     def lines(
@@ -76,8 +96,8 @@ class Board:
         many_width = max(map(len, many), default=0)
         found = []
         for node, name, times_ in zip(shown, names, many, strict=True):
-            mark, colour = MARKS[node.state]
-            quiet = node.state in ("", "skipped", "omitted")
+            mark, colour = MARKS[self.state_of(node)]
+            quiet = self.state_of(node) in ("", "skipped", "omitted")
             line: Line = [
                 ("  ", {}),
                 (mark, {"fg": colour} if colour else DIM),
@@ -85,11 +105,19 @@ class Board:
                 (name.ljust(name_width), DIM if quiet else {}),
             ]
             line.append((f" {times_:<{many_width}}" if many_width else "", {}))
-            line.append((f" {spent(node, times, began or {}):>6}  ", DIM))
+            line.append((f" {self._spent(node, times, began or {}):>6}  ", DIM))
             found.append(line + self.details(node, run))
         return found
 
+    def _spent(self, node: Node, times: Times, began: Mapping[str, float]) -> str:
+        if not node.state and node.path in self.waits and node.path in began:
+            return duration(began[node.path])
+        return spent(node, times, began)
+
     def details(self, node: Node, run: str = "") -> Line:
+        wait = self.waits.get(node.path, "")
+        if not node.state and wait:
+            return [(wait, {"fg": "yellow"})]
         if not node.state:
             waits = [up.rpartition("/")[2] for up in node.before if not self.by_path[up].over]
             if node.parent is not None and not node.parent.state:
@@ -103,12 +131,15 @@ class Board:
         if self.bars and not node.over and node.total is not None and not node.looping:
             line += [*_bar(min(CELLS, node.total), done, running, bad, node.total), ("  ", {})]
         words: list[Piece] = []
+        in_line = node.path in self.waits and not node.over
         for state in (*ENDED, *ACTIVE):
-            if node.tally.get(state):
+            if node.tally.get(state) and not (in_line and state == "waiting"):
                 style = {"fg": COLOURS[state]} if state in COLOURS else {}
                 words.append((f"{node.tally[state]:,} {WORDS.get(state, state)}", style))
-        left = (node.total or 0) - done - node.count(ACTIVE)
-        if left > 0:
+        left = (node.total or 0) - done - node.count(ACTIVE) + (node.tally.get("waiting", 0) if in_line else 0)
+        if left > 0 and wait and not node.over:
+            words.append((f"{left:,} {wait}", {"fg": "yellow"}))
+        elif left > 0:
             words.append((f"{left:,} {'not run' if node.over else 'to go'}", DIM))
         for number, word in enumerate(words):
             line += [(" · ", DIM), word] if number else [word]
@@ -120,6 +151,8 @@ class Board:
 
     def _single(self, node: Node, run: str) -> Line:
         state = node.state
+        if state == "waiting" and self.waits.get(node.path):
+            return [(self.waits[node.path], {"fg": "yellow"})]
         if state in ("succeeded", "running"):
             return []
         action = node.step.action
@@ -154,7 +187,7 @@ class Board:
         room = max(1, rows - 1)
         groups: list[list[Node]] = [[], [], [], []]
         for node in self.nodes:
-            groups[_weight(node, self.by_path)].append(node)
+            groups[1 if self.state_of(node) == "queued" else _weight(node, self.by_path)].append(node)
         bad, busy, coming, rest = groups
         rest.reverse()  # what ended last is the most interesting of it
         picked: dict[str, Node] = {}
@@ -168,8 +201,9 @@ class Board:
             "done": sum(node.state in ("succeeded", "reused") for node in left),
             "failed": sum(node.state in ("failed", "errored") for node in left),
             "running": sum(node.state in ACTIVE for node in left),
+            "queued": sum(self.state_of(node) == "queued" for node in left),
             "not run": sum(node.state in ("skipped", "omitted", "cancelled") for node in left),
-            "to come": sum(not node.state for node in left),
+            "to come": sum(not self.state_of(node) for node in left),
         }
         words = " · ".join(f"{many:,} {word}" for word, many in counts.items() if many)
         return nodes, [(f"    … {len(left):,} more steps: {words}", DIM)]

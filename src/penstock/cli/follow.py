@@ -97,8 +97,9 @@ def _watch(store: Store, follower: Follower, quiet: bool) -> None:
                 return
             time.sleep(POLL)
     from penstock.cli.progress import Progress
+    from penstock.service.why import InLine
 
-    reader = views.Reader(store, follower.run)
+    reader, line = views.Reader(store, follower.run), InLine(store, follower.run)
     with Progress(follower.run.id, runs.workflow_of(store, follower.run), sys.stdout) as progress:
         rest = 0.0
         while True:
@@ -107,7 +108,8 @@ def _watch(store: Store, follower: Follower, quiet: bool) -> None:
                 reader.read()
                 rest = time.monotonic() - now
             seconds = views.seconds_of(reader.run, time.time()) or 0.0
-            progress.update(reader.tallies, reader.times, seconds, follower.state)
+            waits = line.texts() if follower.state == "running" else {}
+            progress.update(reader.tallies, reader.times, seconds, follower.state, waits)
             if follower.over:
                 return
             # A run of a million tasks takes a while to read: then we look less often.

@@ -1,4 +1,4 @@
-"""Commands that look things up: ls, show, explain."""
+"""Commands that look things up: ls, show, why, explain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.cli import render
 from penstock.cli.common import length, look_into, output_option
 from penstock.errors import NotFound
 
-_STATES = ("running", "stopped", "lost", "succeeded", "failed", "cancelled")
+_STATES = ("running", "queued", "stopped", "lost", "succeeded", "failed", "cancelled")
 
 
 @click.command()
@@ -25,6 +25,7 @@ def ls(state: tuple[str, ...], workflow: str | None, since: float | None, number
 
     \b
     running    an engine works on it
+    queued     the same, and all that could start waits in a queue; penstock why RUN
     stopped    interrupted; penstock resume RUN goes on
     lost       the process that ran it is gone; penstock resume RUN goes on
     succeeded, failed, cancelled    it is over
@@ -38,14 +39,19 @@ def ls(state: tuple[str, ...], workflow: str | None, since: float | None, number
     from penstock.settings import read
 
     now = time.time()
-    asked = {"running" if one == "lost" else one for one in state}
+    asked = {"running" if one in ("lost", "queued") else one for one in state}
     try:
         with look_into(read()) as store:
-            # Which of the running ones are lost shows only when each is looked at.
+            # Which of the running ones are lost or queued shows only when each is looked at.
             limit = None if asked & {"running"} else number
             first = None if since is None else now - since
             rows = store.runs(limit=limit, state=sorted(asked) or None, workflow=workflow, since=first)
             found = [(run, runs.state_of(store, run)) for run in rows]
+            if any(shown == "running" for _, shown in found):
+                from penstock.service.why import is_queued, queued
+
+                waiting = queued(store)
+                found = [(run, "queued" if is_queued(run, shown, waiting) else shown) for run, shown in found]
     except NotFound as error:
         found = []
         if output != "json":
@@ -93,6 +99,40 @@ def show(target: str, shape: str | None, output: str) -> None:
         from penstock.cli.showing import Showing
 
         Showing(store, run, path, settings, output).show(shape or "")
+
+
+@click.command()
+@click.argument("target", metavar="RUN[/STEP]")
+@output_option
+def why(target: str, output: str) -> None:
+    """Say what a run, a step or a task waits for, and what it has waited for so far.
+
+    In a queue: which one, by which rule, how much of what is short, who has it, who stands before it, and what would help. Otherwise:
+    another run that computes the same, the time of the next attempt, somebody who must resume it, steps before it, or an engine.
+
+    \b
+    penstock why @
+    penstock why finetune-3/train
+    penstock why @ -o json
+
+    As JSON: {run, state, step, running, ended, waits: [{path, kind, since, tasks, asks, priority, reason}], history: [{path, workload, from,
+    to, outcome, tasks, cluster_queue, held, reasons}], evictions: [{path, at, workload, reason, by}]}. `kind` is queue, slot, shared, retry,
+    time, somebody, steps or engine."""
+    from penstock.service import runs
+    from penstock.settings import read
+
+    name, path = runs.split(target)
+    with look_into(read()) as store:
+        run = runs.find(store, name)
+        from penstock.service.why import why as ask
+
+        found = ask(store, run, path.rstrip("/"))
+    if output == "json":
+        render.json_out(found.as_data())
+        return
+    from penstock.cli.reasons import show_why
+
+    show_why(found)
 
 
 @click.command()

@@ -24,11 +24,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("act", "Run a workflow on this machine and follow it."),
     "ls": ("look", "List runs."),
     "show": ("look", "Show a run, a step or a task."),
+    "why": ("look", "Say what a run or a step waits for, and has waited for."),
     "watch": ("follow", "Follow a run live, from anywhere."),
     "logs": ("follow", "Show what tasks printed."),
     "resume": ("act", "Go on with a run, or with a suspended step of it."),
     "retry": ("act", "Try again what failed in a run."),
     "cancel": ("act", "End a run for good."),
+    "queue": ("queue", "Queues: quotas, who holds them, who waits; apply, drain, resume."),
     "gc": ("sweep", "Remove old runs and what nobody needs any more."),
     "explain": ("look", "Explain an error code."),
 }

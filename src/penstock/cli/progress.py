@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.cli import board, render
@@ -35,6 +36,8 @@ class Progress:
         self._began: dict[str, float] = {}
         """When each step was first seen at work, in seconds of the run."""
         self._told: set[str] = set()
+        self._waited: dict[str, str] = {}
+        """Step -> the queue of which it has been said that it waits in it."""
         self._next = 0.0
         self._frame: list[str] = []
         self._lengths: list[int] = []
@@ -47,8 +50,12 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def update(self, progress: Tallies, times: Times, seconds: float, state: str) -> None:
-        """Tell where things are; may be called as often as one likes. `seconds`: since the run began."""
+    def update(
+        self, progress: Tallies, times: Times, seconds: float, state: str, waits: Mapping[str, str] | None = None
+    ) -> None:
+        """Tell where things are; may be called as often as one likes. `seconds`: since the run began. `waits`: what stands in
+        a queue, see Board."""
+        self.board.waits = waits or {}
         first = self._last is None
         self._last = (progress, times, seconds, state)
         now = time.monotonic()
@@ -83,7 +90,7 @@ class Progress:
             self._tell(times, state)
             return
         for node in self.board.nodes:
-            if node.state and node.path not in self._began:
+            if node.path not in self._began and self.board.state_of(node):
                 self._began[node.path] = seconds
         width, height = self._size()
         nodes, rest = self.board.chosen(max(1, height - 2))
@@ -95,13 +102,11 @@ class Progress:
         self._draw([render.cut(line, width - 1) for line in lines], width)
 
     def _tell(self, times: Times, state: str) -> None:
-        """In a pipe: what has ended since the last time."""
+        """In a pipe: what has ended since the last time, and what has begun to wait in a queue."""
         if not self._told:
             self._told.add("")
             self._write(f"{self.run}  {state}\n")
         ended = [node for node in self.board.nodes if node.over and node.path not in self._told]
-        if not ended:
-            return
         self._told.update(node.path for node in ended)
         lines = []
         for node in ended:
@@ -111,6 +116,11 @@ class Progress:
             many = f" ×{node.total:,}" if node.many and node.total else ""
             spent = board.spent(node, times, {})
             lines.append("  ".join(part for part in (node.path + many, words, spent) if part))
+        for path, text in self.board.waits.items():
+            at, place = self.board.by_path.get(path), text.partition(":")[0]
+            if self._waited.get(path) != place and (at is None or self.board.state_of(at) == "queued"):
+                self._waited[path] = place
+                lines.append(f"{path or self.run}  {text}")
         self._write("".join(line + "\n" for line in lines))
 
     def _size(self) -> tuple[int, int]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.plan.merge import Merged
     from penstock.plan.reserve import Reservation
     from penstock.service.forecast import Forecast
+    from penstock.service.outlook import Outlook
 
 ROWS = 200
 """More rows than that are not read on a screen."""
@@ -153,15 +154,16 @@ def error(failure: PenstockError) -> None:
     if not isinstance(failure, UserError):
         click.echo(f"{paint('error', sys.stderr, fg='red', bold=True)}: {failure}", err=True)
         return
-    for problem in failure.problems:
-        _problem(problem)
+    for one in failure.problems:
+        problem(one)
     codes = list(dict.fromkeys(problem.code for problem in failure.problems))
     click.echo(
         f"  more   penstock explain {codes[0]}" + (f"   (and {', '.join(codes[1:])})" if codes[1:] else ""), err=True
     )
 
 
-def _problem(problem: Problem) -> None:
+def problem(problem: Problem) -> None:
+    """To stderr, with its place and its fix."""
     word = problem.severity
     head = paint(f"{word}[{problem.code}]", sys.stderr, fg="red" if word == "error" else "yellow", bold=True)
     lines = [f"{head}: {clean(problem.message)}"]
@@ -238,7 +240,7 @@ def _by_weight(item: tuple[str, int]) -> tuple[int, str]:
     return {"cpu": 1, "memory": 2}.get(item[0], 0), item[0]
 
 
-def plan(found: Plan, expected: Forecast | None = None) -> None:
+def plan(found: Plan, expected: Forecast | None = None, prospects: Mapping[str, Outlook] | None = None) -> None:
     workflow = found.workflow
     queue = f" → queue {workflow.queue}" if workflow.queue else ""
     click.echo(
@@ -263,10 +265,10 @@ def plan(found: Plan, expected: Forecast | None = None) -> None:
             row.insert(4, _now(expected, planned))
     table(head, rows, "  ")
     click.echo()
-    _reservations(found)
+    _reservations(found, prospects or {})
     _demand(found)
-    for problem in found.warnings:
-        _problem(problem)
+    for one in found.warnings:
+        problem(one)
 
 
 def _step_row(planned: Planned, calls: Size, of_step: Mapping[str, int], found: Plan) -> list[str]:
@@ -323,12 +325,21 @@ def _edge(up: str, step: Step) -> str:
     return up if asked == NORMAL else f"{up} ({' or '.join(sorted(asked))})"
 
 
-def _reservations(found: Plan) -> None:
+def _reservations(found: Plan, prospects: Mapping[str, Outlook]) -> None:
     if not found.reservations:
         click.echo("nothing to reserve: no step asks for a resource")
         return
     rows = [_reservation_row(each) for each in found.reservations]
-    table(["RESERVATION", "TIMES", "HOLDS EACH", "SUM", "STAGES"], rows, "  ")
+    head = ["RESERVATION", "TIMES", "HOLDS EACH", "SUM", "STAGES"]
+    if prospects:
+        head.insert(4, "IN THE QUEUE")
+        for each, row in zip(found.reservations, rows, strict=True):
+            row.insert(4, prospects[each.name].text())
+    # A column that says nothing is left out on a screen.
+    kept = [at for at, name in enumerate(head) if name not in ("TIMES", "SUM") or any(row[at] for row in rows)]
+    if is_terminal():
+        head, rows = [head[at] for at in kept], [[row[at] for at in kept] for row in rows]
+    table(head, rows, "  ")
     click.echo()
 
 

@@ -32,15 +32,18 @@ _HEIGHTS = "▁▂▃▄▅▆▇█"
 # -- a run ------------------------------------------------------------------------------------------------------------
 
 
-def overview(view: RunView, settings: Settings, now: float) -> None:
+def overview(view: RunView, settings: Settings, now: float, waits: Mapping[str, str] | None = None) -> None:
+    """`waits`: what stands in a queue, see Board."""
     run = view.run
     title(view, now)
+    if waits and "" in waits:
+        render.print_line([("  waits  ", DIM), (waits[""].removeprefix("waiting "), {"fg": "yellow"})])
     if run.params:
         words = ", ".join(f"{name}={render.brief(value)}" for name, value in run.params.items())
         render.print_line([("  with   ", DIM), (render.clean(words), {})])
     click.echo()
     reasons = {path: render.clean(text) for path, text in view.reasons.items()}
-    board = Board(view.outline, reasons, bars=render.is_terminal())
+    board = Board(view.outline, reasons, render.is_terminal(), waits)
     times = view.times
     if view.state in ("lost", "stopped"):  # nothing goes on, whatever has begun
         times = {node.path: times[node.path] for node in view.outline.nodes if node.over and node.path in times}
@@ -67,7 +70,8 @@ def overview(view: RunView, settings: Settings, now: float) -> None:
 
 def _step_row(board: Board, node: Node, times: views.Times) -> list[str]:
     many = "" if node.total is None else str(node.total)
-    return [node.path, node.state or "pending", many, spent(node, times, {}), render.plain(board.details(node))]
+    state = board.state_of(node) or "pending"
+    return [node.path, state, many, spent(node, times, {}), render.plain(board.details(node))]
 
 
 def title(view: RunView, now: float) -> None:
@@ -93,6 +97,7 @@ def next_step(view: RunView) -> str:
         "lost": f"penstock resume {id}   (the process that ran it is gone)",
         "stopped": f"penstock resume {id}",
         "running": f"penstock watch {id}",
+        "queued": f"penstock why {id}   penstock watch {id}",
     }.get(view.state, "")
 
 
@@ -419,7 +424,7 @@ def _change(old: float, new: float) -> str:
 def run_table(found: Sequence[tuple[Run, str]], now: float) -> None:
     rows = []
     for run, state in found:
-        took = views.seconds_of(run, now if state == "running" else None)
+        took = views.seconds_of(run, now if state in ("running", "queued") else None)
         done = run.counts.get("succeeded", 0) + run.counts.get("reused", 0)
         bad = sum(run.counts.get(one, 0) for one in views.BAD)
         numbers = [f"{many:,}" if many else "" for many in (done, bad, run.counts.get("reused", 0))]

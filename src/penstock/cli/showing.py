@@ -9,7 +9,7 @@ import click
 
 from penstock.cli import render, screens
 from penstock.cli.board import Board
-from penstock.service import views
+from penstock.service import views, why
 from penstock.settings import Settings
 from penstock.store.base import Run, TaskRow
 from penstock.store.sql import Store
@@ -23,6 +23,8 @@ class Showing:
         self.settings = settings
         self.json = output == "json"
         self.now = time.time()
+        self.waits: list[why.Wait] = []
+        """What of it stands in a queue."""
 
     def show(self, shape: str) -> None:
         if self.path:
@@ -36,12 +38,19 @@ class Showing:
         elif self.path:
             self._below()
         elif self.json:
-            render.json_out(self._view().as_data())
+            view = self._view()
+            render.json_out(view.as_data() | {"waits": [wait.as_data() for wait in self.waits]})
         else:
-            screens.overview(self._view(), self.settings, self.now)
+            view = self._view()
+            screens.overview(view, self.settings, self.now, why.texts(self.waits))
 
     def _view(self) -> views.RunView:
-        return views.overview(self.store, self.run, self.settings)
+        view = views.overview(self.store, self.run, self.settings)
+        self.waits = why.in_line(self.store, self.run) if view.state == "running" else []
+        if why.is_queued(view.run, view.state, {self.run.number} if self.waits else set()):
+            view.state = "queued"
+        view.reasons = {**view.reasons, **{path: said for path, said in why.texts(self.waits).items() if path}}
+        return view
 
     def _rows(self) -> list[TaskRow]:
         return views.tasks(self.store, self.run, self.path)
@@ -75,8 +84,9 @@ class Showing:
         view = self._view()
         node = view.outline.by_path.get(self.path)
         if node is not None:
-            board = Board(view.outline, view.reasons)
-            render.print_line([(f"{self.run.id}/{self.path}", {"bold": True}), (f"  {node.state or 'pending'}", {})])
+            board = Board(view.outline, view.reasons, waits=why.texts(self.waits))
+            state = board.state_of(node) or "pending"
+            render.print_line([(f"{self.run.id}/{self.path}", {"bold": True}), (f"  {state}", {})])
             for line in board.lines(view.times, [node], run=self.run.id):
                 render.print_line(line)
             click.echo()

@@ -26,23 +26,43 @@ _output = click.option(
 @click.command()
 @click.argument("file")
 @_params
+@click.option("--queue", metavar="NAME", help="As if it were run in this queue.")
+@click.option("--priority", metavar="NAME|N", help="As if it were run with this priority.")
 @click.option(
     "--unit",
     metavar="UNIT",
     help="Cut into reservations by workflow, stage, task or reuse.  [default: as the workflow says, or stage]",
 )
+@click.option("--queues", metavar="FILE", help="As if the queues of this file were applied.")
 @_output
-def plan(file: str, given: tuple[str, ...], unit: str | None, output: str) -> None:
+def plan(
+    file: str,
+    given: tuple[str, ...],
+    queue: str | None,
+    priority: str | None,
+    unit: str | None,
+    queues: str | None,
+    output: str,
+) -> None:
     """Show what FILE would run: steps, stages, what each needs, and the peak against the sum.
 
     Nothing is run and nothing is written. Where runs are recorded (.penstock), NOW says what a run would do with each step: reuse a
-    result, share one that is being computed, or run. Sizes that are only known at run time are marked '?' and explained."""
-    found = service.plan(file, given, unit)
+    result, share one that is being computed, or run. Sizes that are only known at run time are marked '?' and explained.
+
+    Of each reservation, IN THE QUEUE says what it would meet if it were asked for now: it fits, it fits in part, it waits and for
+    what, or it can never fit.
+
+    As JSON each reservation has its `outlook`: {verdict, queue, tasks, of, behind, stopped, reason}."""
+    found = service.plan(file, given, unit, queue, priority)
     expected = service.expectations(found)
+    prospects = service.prospects(found, queues)
     if output == "json":
-        render.json_out(found.as_data() | ({"now": expected.as_data()} if expected is not None else {}))
+        data = found.as_data() | ({"now": expected.as_data()} if expected is not None else {})
+        for each in data["reservations"]:
+            each["outlook"] = prospects[each["name"]].as_data()
+        render.json_out(data)
     else:
-        render.plan(found, expected)
+        render.plan(found, expected, prospects)
 
 
 @click.command()

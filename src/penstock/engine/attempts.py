@@ -26,12 +26,15 @@ class Attempts(Core):
         if lane == SUSPEND:
             self._suspend(live, task)
             return
+        if live.limit is not None:
+            self._limit_run(live, self.now())
         backend = self.backend(lane)
         task.attempt += 1
         kept = extra(task)
         kept.lane = lane
         kept.started = self.now()
         kept.timed_out = kept.cancelled = False
+        kept.displaced = None
         order = self._order(live, task)
         kept.order = order.id
         if self.at_once(lane):
@@ -127,6 +130,8 @@ class Attempts(Core):
         kept.order = ""
         if report.outcome is Outcome.SUCCEEDED and not kept.timed_out:
             self._succeeded(live, task, report)
+        elif kept.displaced is not None and not kept.cancelled:
+            self._displaced(live, task, report)
         elif kept.cancelled:
             self._release(task)
             live.not_succeeded(task, "cancelled", self._facts(report) | {"message": "stopped"})
@@ -140,6 +145,10 @@ class Attempts(Core):
                 report.message += f"; it has lost {kept.lost + 1} workers"
             self._failed(live, task, report)
         live.settle()
+
+    def _displaced(self, live: Live, task: Task, report: Ended) -> None:
+        """Its place was taken: see admitting."""
+        raise NotImplementedError
 
     def _succeeded(self, live: Live, task: Task, report: Ended) -> None:
         text = dumps(report.outputs)
@@ -252,6 +261,13 @@ class Attempts(Core):
                 self._stop_tasks(live, GRACE)
 
         self.loop.call_later(limit, self.later, over)
+
+    def _limit_run(self, live: Live, since: float) -> None:
+        """The time that a run may take begins when something of it is admitted: to wait in line costs none of it."""
+        limit, live.limit = live.limit, None
+        assert limit is not None
+        left = limit - min(max(0.0, self.now() - since), limit)
+        live.timer = self.loop.call_later(left, self.later, lambda: self._run_timeout(live, limit))
 
     def _run_timeout(self, live: Live, limit: float) -> None:
         if live.number in self.lives:

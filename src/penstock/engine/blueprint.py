@@ -84,7 +84,7 @@ class StepPlan:
     """One step of a workflow, compiled."""
 
     __slots__ = (
-        "edges", "followers", "getters", "inner", "kind", "named_outputs", "number", "prefix", "private", "static", "step", "widened",
+        "edges", "followers", "getters", "inner", "kind", "named_outputs", "number", "prefix", "private", "shape", "static", "step", "widened",
     )  # fmt: skip
 
     def __init__(self, step: Step, number: int, prefixes: dict[Any, bytes]) -> None:
@@ -101,6 +101,8 @@ class StepPlan:
         self.private = not step.cache.enabled or isinstance(step.action, Suspend | Http | Resource | Nested)
         self.prefix = b"" if self.private else self._prefix(prefixes, plain)
         self.widened: Step | None = None
+        self.shape: str | None = None
+        """What tells its pods from those of other steps, once somebody has asked (see reserved)."""
 
     def _prefix(self, known: dict[Any, bytes], plain: bool) -> bytes:
         """The part of a key that is the same for all tasks of a step; worked out once for steps that do the same."""

@@ -28,6 +28,7 @@ class Extra:
 
     __slots__ = (
         "cancelled",
+        "displaced",
         "held",
         "lane",
         "log",
@@ -52,6 +53,8 @@ class Extra:
         self.timer: asyncio.TimerHandle | None = None
         self.timed_out = False
         self.cancelled = False
+        self.displaced: Any = None
+        """Why it is being stopped, if it is to stand in line again."""
         self.held = True
         """Its key is leased, not just computed within one transaction."""
         self.lost = 0
@@ -98,6 +101,10 @@ class Live:
         self.bundle: str = run.options.get("bundle") or ""
         self.place: str = run.options.get("place") or ""
         self.timer: asyncio.TimerHandle | None = None
+        self.limit: float | None = None
+        """Seconds that the run may take, as long as they have not begun to count."""
+        self.chains: dict[str, tuple[str, ...]] | None = None
+        """Which steps take over machines from each other, once that has been worked out."""
         self.dirty = False
 
     @property

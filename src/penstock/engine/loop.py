@@ -15,13 +15,13 @@ from typing import Any
 
 from penstock.artifacts.values import dumps, shelve
 from penstock.backends.base import Ended
+from penstock.engine.admitting import Admitting
 from penstock.engine.attempts import GRACE
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.core import LANES, PATIENCE, SUSPEND
 from penstock.engine.live import Live, extra
 from penstock.engine.machine import Machine, Task
 from penstock.engine.replay import replay
-from penstock.engine.sharing import Sharing
 from penstock.graph.model import Step
 from penstock.plan.make import uninterrupted
 from penstock.store.base import Disconnected, Fenced, Run
@@ -35,7 +35,7 @@ POLL = 0.2
 BEAT = 5.0
 
 
-class Engine(Sharing):
+class Engine(Admitting):
     def adopt(self, run: Run, blueprint: Blueprint, params: Mapping[str, Any], retried: str = "") -> Live:
         """Go on with a run from where its log ends. The caller has made sure that it is ours (store.take). `retried`: who
         asks for what has failed in it to be tried again."""
@@ -53,6 +53,7 @@ class Engine(Sharing):
             self.lane_of,
             bool(options.get("fail_fast")),
             self.variant_of if self.on != LANES else None,
+            self._must_queue if self.queues_at_all() else None,
         )
         live = Live(run, machine, self.batch, self.now)
         begun = replay(live, self.store) if run.seq > 1 else []
@@ -67,8 +68,10 @@ class Engine(Sharing):
         ]
         limit = blueprint.workflow.timeout
         if limit is not None and machine.outcome is None:
-            spent = min(max(0.0, self.now() - run.created), limit)
-            live.timer = self.loop.call_later(limit - spent, self.later, lambda: self._run_timeout(live, limit))
+            live.limit = limit
+            first = next(self.store.events(run.number, limit=1, kinds=["task.started", "reservation.admitted"]), None)
+            if first is not None or machine.queues is None:
+                self._limit_run(live, run.created if first is None else first.at)
         self.inbox.wake()
         return live
 
@@ -147,9 +150,15 @@ class Engine(Sharing):
         opened = False
         self.more = False
         while True:
+            if self._in_line() and not self.stopping:
+                if not opened:
+                    opened = self._begin()
+                self._admit()
             wanted = [] if self.stopping else self._take()
             if not wanted:
-                break
+                if self.stopping or not self._in_line():
+                    break
+                continue
             if not opened:
                 opened = self._begin()
             self._decide(wanted)
@@ -237,6 +246,7 @@ class Engine(Sharing):
                 live.log("run.finished", "", json.dumps({"outcome": live.state, **why}))
                 if live.timer is not None:
                     live.timer.cancel()
+                self._give_up(live)
                 over.append(live)
         return over
 
@@ -320,7 +330,7 @@ class Engine(Sharing):
         except Disconnected:
             self.store.reconnect(patience=PATIENCE)
             token = object()
-        if token != self.token or self.shares.distant:
+        if token != self.token or self.shares.distant or self.waits_in_line():
             self.token = token
             self.later(self._look_around)
 
@@ -330,6 +340,7 @@ class Engine(Sharing):
             self._request(request)
         if self.shares.distant:
             self._look_at_shares()
+        self._look_at_queues()
 
     def _request(self, request: Any) -> None:
         live = self.lives.get(request.run)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from penstock.engine.blueprint import Blueprint, Fetch, Items, Loaded, StepPlan, passed_on
@@ -34,7 +35,7 @@ _AHEAD: Final = 4096
 class Task:
     """One execution unit that has been taken and has not ended."""
 
-    __slots__ = ("action", "attempt", "extra", "index", "inputs", "key", "path", "round", "state", "tries")
+    __slots__ = ("action", "attempt", "extra", "index", "inputs", "key", "path", "permit", "round", "state", "tries")
 
     def __init__(self, state: StepState, index: int, round: int, path: str, inputs: dict[str, Any]) -> None:
         self.state = state
@@ -50,6 +51,8 @@ class Task:
         """Against the retry limit: counts failures only."""
         self.extra: Any = None
         """The loop's own."""
+        self.permit: Any = None
+        """What it holds of the quota that its step waited for; the loop's own. None: nothing."""
 
     @property
     def step(self) -> Step:
@@ -74,9 +77,11 @@ class StepState:
         "done",
         "items",
         "limit",
+        "line",
         "live",
         "n",
         "path",
+        "permits",
         "plan",
         "queued",
         "rounds",
@@ -100,6 +105,10 @@ class StepState:
         self.rounds: dict[int, int] = {}
         """Of while loops: the round each item is in."""
         self.queued = False
+        self.permits: list[Any] | None = None
+        """One for each further task that has been admitted. None: it does not queue."""
+        self.line: deque[Task] = deque()
+        """Tasks that are to be started and have not been admitted, or not again."""
         self.path = scope.step_prefix + plan.step.name
 
     def task_path(self, index: int, round: int) -> str:
@@ -112,6 +121,27 @@ class StepState:
     def open(self) -> bool:
         """Is there a task to take?"""
         return self.cursor < self.n and self.live < self.limit
+
+    @property
+    def full_path(self) -> str:
+        """With the numbers of the calls around it: `outer[2]/train`."""
+        return self.scope.prefix + self.plan.step.name
+
+    @property
+    def hungry(self) -> int:
+        """How many more tasks could run now, if they were admitted."""
+        untaken = max(0, min(self.n - self.cursor, self.limit - self.live))
+        return len(self.line) + max(0, untaken - len(self.permits or ()))
+
+    @property
+    def exempt(self) -> bool:
+        """Is it, or what calls it, an exit handler?"""
+        scope, number = self.scope, self.plan.number
+        while number < scope.blueprint.main:
+            if scope.owner is None:
+                return False
+            number, scope = scope.owner.state.plan.number, scope.owner.state.scope
+        return True
 
 
 class Scope:
@@ -159,6 +189,7 @@ class Machine:
         lane_of: Callable[[Step], str] = lambda step: step.action.kind,
         fail_fast: bool = False,
         variant_of: Callable[[Step], str | None] | None = None,
+        queues: Callable[[StepState], bool] | None = None,
     ) -> None:
         self.blueprint = blueprint
         self.fetch = fetch
@@ -166,6 +197,14 @@ class Machine:
         self.fail_fast = fail_fast
         self.variant_of = variant_of
         """What sets a result apart beside its content, such as where it is made; None: it is not to be kept at all."""
+        self.queues = queues
+        """Which steps have to be admitted before their tasks may be taken."""
+        self.asking: dict[StepState, None] = {}
+        """Steps that queue and have something to start: the caller sees to their being admitted, and says so by `permit`."""
+        self.freed: list[tuple[StepState, Any]] = []
+        """Permits that are not needed any more, with the steps they were for."""
+        self.settled_steps: list[StepState] = []
+        """Steps that queue and are over."""
         self.lanes: dict[str, deque[StepState | Task]] = {}
         self.unopened: deque[StepState | Task] = deque()
         self.scopes: dict[str, Scope] = {}
@@ -215,6 +254,56 @@ class Machine:
                 continue
             task = self._materialise(head)
             if task is not None:
+                if head.permits is not None:
+                    task.permit = head.permits.pop()
+                found.append(task)
+        return found
+
+    def permit(self, state: StepState, permit: Any, many: int = 1) -> None:
+        """So many tasks of the step have been admitted: those in line first."""
+        assert state.permits is not None
+        lane = self.lanes.setdefault(self.lane_of(state.plan.step), deque())
+        while many and state.line:
+            task = state.line.popleft()
+            task.permit = permit
+            lane.append(task)
+            many -= 1
+        if many:
+            state.permits += [permit] * many
+            self._queue(state)
+
+    def withdraw(self, state: StepState, permit: Any = None) -> list[Any]:
+        """Take back the permits that no task has used: all, or those of one kind."""
+        gone = [one for one in state.permits or () if permit is None or one is permit]
+        state.permits = [one for one in state.permits or () if permit is not None and one is not permit]
+        return gone
+
+    def free(self, task: Task) -> None:
+        """It needs no permit any more: it is over, or somebody else does its work."""
+        if task.permit is not None:
+            self.freed.append((task.state, task.permit))
+            task.permit = None
+        elif task.state.line:
+            with suppress(ValueError):
+                task.state.line.remove(task)
+
+    def displace(self, task: Task) -> None:
+        """Its permit is taken away: it stands in line again, unless it is being started or tried by somebody."""
+        task.permit = None
+        lane = self.lanes.get(self.lane_of(task.step))
+        if lane is not None:
+            with suppress(ValueError):
+                lane.remove(task)
+                self.again(task)
+
+    def preview(self, state: StepState, most: int) -> list[Task]:
+        """Look at up to `most` of the tasks that nobody has taken yet: those that are not over at once stand in line now, and
+        are returned, so that what is known already need not wait."""
+        found: list[Task] = []
+        while len(found) < most and state.open and self._may_go_on(state, permitted=True):
+            task = self._materialise(state)
+            if task is not None:
+                state.line.append(task)
                 found.append(task)
         return found
 
@@ -236,8 +325,8 @@ class Machine:
             if task is not None:
                 self._call(task)
 
-    def _may_go_on(self, state: StepState) -> bool:
-        if not state.open:
+    def _may_go_on(self, state: StepState, permitted: bool = False) -> bool:
+        if not state.open or (state.permits is not None and not state.permits and not permitted):
             state.queued = False
             return False
         limit = state.scope.blueprint.workflow.parallel
@@ -359,6 +448,7 @@ class Machine:
                 self.last = (FAILED, f"the condition still holds after {task.round} rounds")
             return False
         again = Task(state, task.index, task.round + 1, state.task_path(task.index, task.round + 1), inputs)
+        again.permit, task.permit = task.permit, None
         state.rounds[task.index] = again.round
         ready = self._ready(again, item, True)
         if ready is not None:
@@ -400,6 +490,10 @@ class Machine:
     def again(self, task: Task) -> None:
         """To be started once more."""
         self.live[task.path] = task
+        if task.state.permits is not None and task.permit is None:
+            task.state.line.append(task)
+            self.asking[task.state] = None
+            return
         self.lanes.setdefault(self.lane_of(task.step), deque()).appendleft(task)
 
     # -- scopes -------------------------------------------------------------------------------------------------------
@@ -466,6 +560,8 @@ class Machine:
         except (EvaluationError, ValueError, KeyError, TypeError) as error:
             return self._noted(scope, step, ERRORED, _said(error), {})
         state = StepState(scope, plan, items)
+        if self.queues is not None and plan.inner is None and self.queues(state):
+            state.permits = []
         scope.states[number] = state
         if items is not None and not self.replaying:
             self.notes.append(
@@ -481,6 +577,9 @@ class Machine:
 
     def _queue(self, state: StepState) -> None:
         if state.queued or not state.open:
+            return
+        if state.permits is not None and not state.permits:
+            self.asking[state] = None
             return
         state.queued = True
         if state.plan.inner is not None:
@@ -502,6 +601,7 @@ class Machine:
         state.live -= 1
         scope.live -= 1
         state.done += 1
+        self.free(task)
         number = state.plan.number
         if state.items is None:
             if outcome in _BAD:
@@ -545,6 +645,10 @@ class Machine:
         """The step has ended; returns the steps that wait for nothing any more."""
         plan = scope.blueprint.plans[number]
         scope.outcomes[number] = outcome
+        state = scope.states[number]
+        if state is not None and state.permits is not None:
+            self.asking.pop(state, None)
+            self.settled_steps.append(state)
         scope.states[number] = None
         scope.steps[plan.step.name] = {"outputs": Loaded(outputs, self.fetch), "outcome": outcome.value}
         if outcome in _BAD and number not in scope.failures:

@@ -119,6 +119,7 @@ class Sharing(Attempts):
         return {"why": "shared", **origin(owner[0].run.id, owner[1].path)}
 
     def _wait(self, live: Live, task: Task, reason: dict[str, Any]) -> None:
+        live.machine.free(task)  # somebody else does its work, on machines of their own
         text = json.dumps({"reason": reason})
         live.log("task.waiting", task.path, text)
         live.row(task, "waiting", text)

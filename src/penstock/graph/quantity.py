@@ -1,7 +1,7 @@
 """Kubernetes quantities: `500m`, `4Gi`, `1e3`. Exact, compared and added as integers of a thousandth.
 
-Called by model (resources), plan.demand (sums) and everything that shows an amount. A thousandth is the finest grain
-Kubernetes schedules by, and anything finer is rounded up, as Kubernetes does.
+Called by model (resources), plan.demand (sums), admission.requests and everything that shows an amount. A thousandth is
+the finest grain Kubernetes schedules by, and anything finer is rounded up, as Kubernetes does.
 """
 
 from __future__ import annotations
@@ -29,24 +29,33 @@ LARGEST = (2**63 - 1) * 1000
 @lru_cache(maxsize=4096, typed=True)
 def parse(text: str | int | float) -> int:
     """The amount in thousandths. Raises ValueError with the reason when `text` is no quantity."""
-    if isinstance(text, bool):
-        raise ValueError(f"{text!r} is not a quantity")
-    if isinstance(text, int):
+    if isinstance(text, int) and not isinstance(text, bool):
         milli = text * 1000
     else:
-        spelled = format(text, ".15g") if isinstance(text, float) else text
-        match = _QUANTITY.match(spelled)
-        if match is None:
-            raise ValueError(f"{spelled[:60]!r} is not a quantity such as 2, 500m, 1.5 or 4Gi{_hint(spelled)}")
-        sign, number, suffix, exponent = match.groups()
-        whole, _, part = number.partition(".")
-        value = Fraction(int((whole or "0") + part), 10 ** len(part))
-        value *= Fraction(10) ** int(exponent) if exponent else _SUFFIX[suffix or ""]
-        milli = -((-value * 1000).__floor__())
-        milli = -milli if sign == "-" else milli
+        value = exact(text)
+        milli = -((-abs(value) * 1000).__floor__())
+        milli = -milli if value < 0 else milli
     if milli > LARGEST:
         raise ValueError(f"{repr(text) if isinstance(text, str | float) else 'this'} is larger than any machine")
     return milli
+
+
+@lru_cache(maxsize=4096, typed=True)
+def exact(text: str | int | float) -> Fraction:
+    """The amount as it is written, however large or small. Raises ValueError with the reason when `text` is no quantity."""
+    if isinstance(text, bool):
+        raise ValueError(f"{text!r} is not a quantity")
+    if isinstance(text, int):
+        return Fraction(text)
+    spelled = format(text, ".15g") if isinstance(text, float) else text
+    match = _QUANTITY.match(spelled)
+    if match is None:
+        raise ValueError(f"{spelled[:60]!r} is not a quantity such as 2, 500m, 1.5 or 4Gi{_hint(spelled)}")
+    sign, number, suffix, exponent = match.groups()
+    whole, _, part = number.partition(".")
+    value = Fraction(int((whole or "0") + part), 10 ** len(part))
+    value *= Fraction(10) ** int(exponent) if exponent else _SUFFIX[suffix or ""]
+    return -value if sign == "-" else value
 
 
 def _hint(text: str) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.plan.make import Plan
     from penstock.plan.merge import Merged
     from penstock.service.forecast import Forecast
+    from penstock.service.outlook import Outlook
 
 DOCUMENTS = (".yaml", ".yml", ".json")
 DRAWINGS = ("mermaid", "dot", "tree", "svg")
@@ -138,11 +139,21 @@ def _typed(param: Parameter, text: str) -> Any:
     return text if types.accepts(param.type, text) else _WRONG
 
 
-def plan(target: str, given: Sequence[str] = (), unit: str | None = None) -> Plan:
+def plan(
+    target: str,
+    given: Sequence[str] = (),
+    unit: str | None = None,
+    queue: str | None = None,
+    priority: str | None = None,
+) -> Plan:
     from penstock.plan.make import make, uninterrupted
 
     with uninterrupted():
         workflow = load(target)
+    if queue is not None or priority is not None:
+        from penstock.service.queueing import chosen
+
+        workflow = chosen(workflow, queue, priority, None)
     if unit is not None and unit not in list(Unit):
         raise PlanError(
             Problem("P404", f"{unit!r} is not a unit", f"use one of {', '.join(Unit)}.{nearest(unit, Unit)}")
@@ -164,6 +175,22 @@ def expectations(found: Plan) -> Forecast | None:
 
     with open_store(settings.store) as store:
         return forecast(found, store, settings)
+
+
+def prospects(found: Plan, queues: str | None = None) -> dict[str, Outlook]:
+    """What each reservation would meet in its queue now. `queues`: a file that a run would apply before."""
+    if not found.reservations:
+        return {}
+    from penstock.service.outlook import outlook
+    from penstock.settings import read
+
+    settings = read()
+    if settings.store == str(settings.home) and not (settings.home / "state.db").exists():
+        return outlook(found, None, queues)
+    from penstock.store.sql import open_store
+
+    with open_store(settings.store) as store:
+        return outlook(found, store, queues)
 
 
 def draw(target: str, to: str) -> str:

@@ -22,6 +22,12 @@ from penstock.store.sql import open_store
 Start = Callable[[Engine], Live]
 
 
+def _machine() -> list[Any]:
+    from penstock.service.queueing import machine
+
+    return list(machine())
+
+
 class Host:
     def __init__(
         self,
@@ -132,6 +138,7 @@ class Host:
         with open_store(self.settings.store) as store:
             engine = Engine(
                 store, self.settings.home, Blobs(self.settings.artifacts), jobs=self.settings.jobs, id=self.id, on=self.on, backends=self.backends,
+                capacity=_machine,
             )  # fmt: skip
             self.engine = engine
             engine.clean()

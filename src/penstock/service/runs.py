@@ -29,6 +29,7 @@ from penstock.store.driver import read_only
 from penstock.store.sql import Store, open_store
 
 if TYPE_CHECKING:
+    from penstock.engine.book import Book
     from penstock.plan.make import Plan
 
 Functions = Mapping[tuple[str, str, str], Any]
@@ -44,6 +45,8 @@ class Refused(UserError):
 class Submission:
     """A workflow with its parameters, checked and packed, not yet recorded."""
 
+    warnings: tuple[Problem, ...] = ()
+
     def __init__(
         self,
         workflow: Workflow,
@@ -54,9 +57,20 @@ class Submission:
         fail_fast: bool = False,
         fresh: bool = False,
         on: Mapping[str, str] | None = None,
+        queue: str | None = None,
+        priority: str | int | None = None,
+        unit: str | None = None,
+        queues: str | Path | None = None,
     ) -> None:
         from penstock.plan.make import make, uninterrupted
 
+        if queue is not None or priority is not None or unit is not None:
+            from penstock.service.queueing import chosen
+
+            workflow = chosen(workflow, queue, priority, unit)
+        self.queue = queue
+        self.queues = queues
+        """A file with queues, to be applied before."""
         with uninterrupted():
             self.links = links_of(workflow)
         if until:
@@ -112,13 +126,29 @@ class Submission:
                 raise read_only(settings.artifacts, error.strerror or str(error)) from None
         return live_functions(self.workflow)
 
-    def record(self, store: Store) -> Run:
+    def vet(self, store: Store, book: Book | None = None) -> tuple[Problem, ...]:
+        """Bring the queues up to date, and refuse what could never start in them. What is worth a word. `book`: the queues to
+        look at, if not those of the store."""
+        warnings: tuple[Problem, ...] = ()
+        if self.queues is not None or os.path.isfile("penstock.yaml"):
+            from penstock.service.queueing import from_file
+
+            warnings = from_file(store, self.queues)
+        if any(step.resources for one in (self.workflow, *self.workflow.definitions) for step in one.steps):
+            from penstock.service.queueing import book_of, vet
+
+            warnings += vet(book or book_of(store), self.plan, self.queue)
+        return warnings
+
+    def record(self, store: Store, now: float | None = None) -> Run:
         from penstock.plan.make import uninterrupted
 
         with uninterrupted():
             document = codec.to_json(self.workflow)
             digest = codec.digest_of_text(document)
-        return store.create_run(self.workflow.name, digest, document, self.params, self.options, user(), time.time())
+        return store.create_run(
+            self.workflow.name, digest, document, self.params, self.options, user(), time.time() if now is None else now
+        )
 
     def unfinished(self, store: Store) -> Run | None:
         """The last run of the same workflow with the same parameters, if it was interrupted and nobody is at it."""
@@ -222,6 +252,7 @@ def begin(host: Host, submission: Submission, functions: Functions, again: bool 
         ready = blueprints(submission.workflow, submission.links)
 
     def start(engine: Engine) -> Live:
+        submission.warnings = submission.vet(engine.store)
         run = submission.unfinished(engine.store) if again else None
         run = run or submission.record(engine.store)
         return engine.adopt(own(engine, run), ready, submission.params)

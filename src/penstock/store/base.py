@@ -130,6 +130,19 @@ class Request(NamedTuple):
     data: dict[str, Any]
 
 
+class Standing(NamedTuple):
+    """A Workload as it is recorded: holding quota, or in line for it."""
+
+    key: str
+    version: int
+    run: int
+    engine: str
+    """Who answers for it."""
+    state: str
+    """pending, held, leaving (to be stopped), over."""
+    document: str
+
+
 class Engine(NamedTuple):
     """A process that works on runs; see liveness.py."""
 
@@ -162,6 +175,8 @@ class Batch:
     """(run, seq, kind, data as JSON text): to be delivered to somebody else, exactly once recorded."""
     handled: list[int] = field(default_factory=list)
     """Numbers of requests that are done with."""
+    workloads: dict[str, tuple[str, int, int, str, str, str]] = field(default_factory=dict)
+    """key -> (key, version, run, engine, state, document as JSON text)"""
 
     @property
     def urgent(self) -> bool:
@@ -175,12 +190,13 @@ class Batch:
             or self.runs
             or self.outbox
             or self.handled
+            or self.workloads
         )
 
     def __bool__(self) -> bool:
         return bool(
             self.events or self.tasks or self.results or self.released or self.failures or self.served
-            or self.runs or self.outbox or self.handled
+            or self.runs or self.outbox or self.handled or self.workloads
         )  # fmt: skip
 
     def drop_runs(self, numbers: Collection[int]) -> None:
@@ -190,11 +206,12 @@ class Batch:
         self.served = [row for row in self.served if row[1] not in numbers]
         self.runs = {number: row for number, row in self.runs.items() if number not in numbers}
         self.outbox = [row for row in self.outbox if row[0] not in numbers]
+        self.workloads = {key: row for key, row in self.workloads.items() if row[2] not in numbers}
 
     def clear(self) -> None:
         parts: tuple[list[Any] | dict[Any, Any], ...] = (
             self.events, self.tasks, self.results, self.released, self.failures, self.served, self.runs,
-            self.outbox, self.handled,
+            self.outbox, self.handled, self.workloads,
         )  # fmt: skip
         for part in parts:
             part.clear()

@@ -212,3 +212,31 @@ DELETE FROM tasks WHERE run = ? AND task = ?
 -- name: one_key
 -- Whatever is known of one key: its result (no engine), or who is at it. The way of chains, where every step asks for one.
 SELECT '', outputs, run, task, at FROM results WHERE key = ? UNION ALL SELECT engine, '', run, task, 0 FROM leases WHERE key = ?
+
+-- name: queue_objects
+SELECT kind, name, version, document FROM queue_objects WHERE version > ? ORDER BY kind, name
+
+-- name: put_queue_object
+INSERT INTO queue_objects (kind, name, version, document) VALUES (?, ?, ?, ?)
+ON CONFLICT (kind, name) DO UPDATE SET version = excluded.version, document = excluded.document
+
+-- name: workloads
+-- Those that are over tell others that they are; who begins anew need not hear of them.
+SELECT key, version, run, engine, state, document FROM workloads WHERE version > ? ORDER BY version, key
+
+-- name: workloads_open
+SELECT key, version, run, engine, state, document FROM workloads WHERE state <> 'over' ORDER BY version, key
+
+-- name: put_workload
+INSERT INTO workloads (key, version, run, engine, state, document) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET version = excluded.version, run = excluded.run, engine = excluded.engine, state = excluded.state,
+    document = excluded.document
+
+-- name: end_workloads_of
+UPDATE workloads SET state = 'over', version = ? WHERE engine = ? AND state <> 'over'
+
+-- name: workloads_of_engine
+SELECT count(*) FROM workloads WHERE engine = ? AND state <> 'over'
+
+-- name: gc_workloads
+DELETE FROM workloads WHERE run = ?

@@ -26,6 +26,7 @@ from penstock.store.base import (
     Request,
     Result,
     Run,
+    Standing,
     TaskRow,
     Waiting,
 )
@@ -251,6 +252,7 @@ class Store:
                 ("fail_waiters", batch.failures),
                 ("drop_waiter", batch.served),
                 ("put_outbox", batch.outbox),
+                ("put_workload", batch.workloads.values()),
             ):
                 if rows:
                     db.many(name, rows)
@@ -422,8 +424,47 @@ class Store:
         def work() -> None:
             for name in ("drop_engine", "drop_leases_of", "drop_waiters_of"):
                 self._db.write(name, (id,))
+            if self._db.rows("workloads_of_engine", (id,))[0][0]:
+                self._db.write("end_workloads_of", (self.next_decision(), id))
 
         self._own(work)
+
+    # Queues
+
+    def next_decision(self) -> int:
+        """The number of what is decided now about admission. Nobody else decides until the commit."""
+        return self._next("admission")
+
+    def last_decision(self) -> int:
+        rows = self._db.rows("counter", ("admission",))
+        return int(rows[0][0]) if rows else 0
+
+    def queue_objects(self, after: int = -1) -> list[tuple[str, str, int, str | None]]:
+        """(kind, name, version, document as JSON text; None: it was deleted)."""
+        return [(kind, name, version, text) for kind, name, version, text in self._db.rows("queue_objects", (after,))]
+
+    def put_queue_objects(self, objects: Iterable[tuple[str, str, str | None]]) -> int:
+        """(kind, name, document as JSON text, or None to delete it). All at once; returns the number of the decision."""
+
+        def work() -> int:
+            version = self.next_decision()
+            self._db.many("put_queue_object", [(kind, name, version, text) for kind, name, text in objects])
+            return version
+
+        return self._own(work)
+
+    def workloads(self, after: int | None = None) -> list[Standing]:
+        """Those that are not over; or all that were written after a decision."""
+        rows = self._db.rows("workloads_open") if after is None else self._db.rows("workloads", (after,))
+        return [Standing(*row) for row in rows]
+
+    def note(self, name: str, value: str | None = None) -> str:
+        """A word that the store keeps for somebody; empty if nobody has left one."""
+        if value is not None:
+            self._own(lambda: self._db.write("put_meta", (name, value)))
+            return value
+        rows = self._db.rows("meta", (name,))
+        return str(rows[0][0]) if rows else ""
 
     def ask(self, run: int, verb: str, data: Mapping[str, Any], now: float | None = None) -> int:
         """Puts a request into the inbox of whoever owns the run, and returns its number."""
@@ -455,7 +496,7 @@ class Store:
         run = self.run_by_number(number)
         if run is None or not self._db.write("gc_run", (number,)):
             return 0
-        for name in ("gc_events", "gc_tasks", "gc_waiters", "gc_requests", "gc_outbox"):
+        for name in ("gc_events", "gc_tasks", "gc_waiters", "gc_requests", "gc_outbox", "gc_workloads"):
             self._db.write(name, (number,))
         self._db.write("gc_workflow", (run.digest,))
         return 1

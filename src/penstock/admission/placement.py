@@ -1,0 +1,113 @@
+"""Could pods of this shape stand on nodes of this flavor? Taints, node selector, required node affinity. Called by flavors.
+
+Only labels that the flavor itself has are looked at: what a pod says about others is for the cluster's scheduler to decide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from penstock.admission.model import PodSet, Requirement, ResourceFlavor, Taint, Toleration
+
+_PLAIN = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_LOOSE = re.compile(r"[+-]?[0-9]{1,25}")
+"""Affinities also take leading zeros and a plus; tolerations do not."""
+
+
+class Invalid(Exception):
+    """An affinity that has no meaning."""
+
+
+def obstacle(podset: PodSet, flavor: ResourceFlavor) -> tuple[str, str] | None:
+    """(kind, detail) of the first thing in the way; None if there is nothing."""
+    if flavor.taints and (taint := untolerated(podset, flavor)) is not None:
+        return "taint", f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+    if not flavor.labels or (not podset.selector and podset.affinity is None):
+        return None
+    try:
+        matches = _selected(podset, flavor.labels)
+    except Invalid as problem:
+        return "invalidAffinity", str(problem)
+    return None if matches else ("affinity", "")
+
+
+def untolerated(podset: PodSet, flavor: ResourceFlavor) -> Taint | None:
+    """The flavor's own tolerations are put on the pods, so they count."""
+    for taint in flavor.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(
+            tolerates(each, taint) for each in (*podset.tolerations, *flavor.tolerations)
+        ):
+            return taint
+    return None
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Exists":
+            return True
+        case "Lt" | "Gt":
+            bound, value = _integer(toleration.value, _PLAIN), _integer(taint.value, _PLAIN)
+            if bound is None or value is None:
+                return False
+            return value < bound if toleration.operator == "Lt" else value > bound
+    return False
+
+
+def _selected(podset: PodSet, labels: Mapping[str, str]) -> bool:
+    if any(labels.get(key, value) != value for key, value in podset.selector.items()):
+        return False
+    terms = []
+    for term in podset.affinity or ():
+        known = [requirement for requirement in term if requirement.key in labels]
+        if not known:
+            return True
+        terms.append(known)
+    if not terms:
+        return True
+    problem = None
+    for known in terms:
+        try:
+            met = [meets(requirement, labels) for requirement in known]
+            if all(met):
+                return True
+        except Invalid as found:
+            problem = problem or found
+    if problem is not None:
+        raise problem
+    return False
+
+
+def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """Raises Invalid for a line that has no meaning."""
+    value = labels.get(requirement.key)
+    values = requirement.values
+    match requirement.operator:
+        case "In" | "NotIn":
+            if not values:
+                raise Invalid(f"{requirement.key}: {requirement.operator} without values")
+            return (value in values) == (requirement.operator == "In")
+        case "Exists" | "DoesNotExist":
+            if values:
+                raise Invalid(f"{requirement.key}: {requirement.operator} takes no values")
+            return (value is not None) == (requirement.operator == "Exists")
+        case "Gt" | "Lt":
+            bound = _integer(values[0], _LOOSE) if len(values) == 1 else None
+            if bound is None:
+                raise Invalid(f"{requirement.key}: {requirement.operator} takes one integer")
+            number = None if value is None else _integer(value, _LOOSE)
+            if number is None:
+                return False
+            return number > bound if requirement.operator == "Gt" else number < bound
+    raise Invalid(f"{requirement.key}: {requirement.operator} is not an operator")
+
+
+def _integer(text: str, form: re.Pattern[str]) -> int | None:
+    found = int(text) if form.fullmatch(text) else None
+    return found if found is not None and -(2**63) <= found < 2**63 else None

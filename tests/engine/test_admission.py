@@ -1,0 +1,444 @@
+"""Every run goes through the queues: gangs, loops that take what there is, units, places in line, preemption, several engines on
+one store, engines that die. On the scripted backend and a clock that jumps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.admission.model import Stop
+from penstock.backends.base import Order
+from penstock.errors import PlanError
+from penstock.graph.model import Cache, Retry, Unit
+from penstock.service.queueing import set_stop
+from penstock.store.sql import open_store
+from tests.engine.yard import CPU, Yard, flow, queue, step
+
+PREEMPTING = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+
+
+def lasting(**seconds: Any) -> Any:
+    """How long tasks take, by step; 10 s if nothing is said."""
+    return lambda order: seconds.get(order.step.name, 10.0)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / ".penstock"
+
+
+def test_a_loop_takes_what_there_is_and_the_rest_keeps_its_place(place: Path) -> None:
+    yard = Yard(place, cpu=4)
+
+    async def main(yard: Yard) -> Any:
+        return yard.submit(yard.go(yard.engine()), flow(step("a", tasks=10)))
+
+    live = yard.play(main)
+    assert live.state == "succeeded"
+    assert yard.most == {"cpu": 4 * CPU}
+    assert yard.clock.elapsed == pytest.approx(30, abs=1)
+    waits = yard.events(live, "reservation.waiting")
+    assert waits[0].data["reason"]["short"][0]["resource"] == "cpu"
+    assert yard.left() == []
+
+
+@pytest.mark.parametrize("unit", list(Unit))
+def test_every_unit_runs_everything_and_never_takes_more_than_there_is(place: Path, unit: Unit) -> None:
+    yard = Yard(place, cpu=8)
+    work = flow(
+        step("get", cpu=1),
+        step("train", "get", cpu=2, tasks=4),
+        step("score", "train", cpu=2, tasks=4),
+        step("tell", "score", cpu=0),
+    )
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine())
+        return [yard.submit(engine, work, unit=str(unit)) for _ in range(3)]
+
+    lives = yard.play(main)
+    assert [live.state for live in lives] == ["succeeded"] * 3
+    assert yard.most["cpu"] <= 8 * CPU
+    assert len(yard.spans) == 3 * 10
+    assert yard.left() == []
+
+
+def test_a_gang_starts_together_or_not_at_all(place: Path) -> None:
+    yard = Yard(place, cpu=4)
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(one=10.0, gang=5.0)))
+        yard.submit(engine, flow(step("one", cpu=2)))
+        await asyncio.sleep(1)
+        return yard.submit(engine, flow(step("gang", tasks=4, gang=True)), None)
+
+    live = yard.play(main)
+    starts = {start for task in range(4) for start, _ in yard.times(live.run.id, f"gang[{task}]")}
+    assert len(starts) == 1 and min(starts) == pytest.approx(10, abs=0.5)
+
+
+def test_replicas_are_admitted_together(place: Path) -> None:
+    yard = Yard(place, cpu=5)
+
+    async def main(yard: Yard) -> Any:
+        return yard.submit(yard.go(yard.engine()), flow(step("train", tasks=3, replicas=2)))
+
+    live = yard.play(main)
+    assert live.state == "succeeded"
+    assert yard.most == {"cpu": 4 * CPU}, "two tasks of two pods each: the fifth core is of no use"
+
+
+def test_what_could_never_start_is_refused_with_the_numbers(place: Path) -> None:
+    yard = Yard(place, queue("small", 4))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine())
+        with pytest.raises(PlanError, match=r"P818 big asks for 5 cpu, .*4 at most"):
+            yard.submit(engine, flow(step("big", cpu=5)))
+        with pytest.raises(PlanError, match=r"P818 .*6 cpu"):
+            yard.submit(engine, flow(step("gang", tasks=6, gang=True)))
+        with pytest.raises(PlanError, match=r"P812 there is no queue 'smal'.*small"):
+            yard.submit(engine, flow(step("a")), queue="smal")
+        with pytest.raises(PlanError, match=r"P814 there is no priority class 'urgent'"):
+            yard.submit(engine, flow(step("a")), priority="urgent")
+        return [yard.submit(engine, flow(step("loop", tasks=6)))]
+
+    assert yard.play(main)[0].state == "succeeded"
+
+
+def test_a_stage_keeps_the_place_of_its_run(place: Path) -> None:
+    """The second stage of an older run goes before the first stage of a younger one."""
+    yard = Yard(place, queue("q", 2, queueingStrategy="StrictFIFO"))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(first=10.0, second=10.0, other=10.0)))
+        old = yard.submit(engine, flow(step("first", cpu=2), step("second", "first", cpu=2)))
+        await asyncio.sleep(1)
+        return old, yard.submit(engine, flow(step("other", cpu=2)))
+
+    old, young = yard.play(main)
+    assert yard.times(old.run.id, "second")[0][0] < yard.times(young.run.id, "other")[0][0]
+
+
+def test_a_preempted_task_is_stopped_and_queued_again_and_nothing_is_held_against_it(place: Path) -> None:
+    yard = Yard(place, queue("q", 4, **PREEMPTING))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(quick=2.0, slow=30.0, urgent=5.0)))
+        low = yard.submit(
+            engine,
+            flow(step("quick", tasks=4), step("slow", "quick", tasks=4, retry=Retry(limit=0), timeout=35.0)),
+            priority=1,
+        )
+        await asyncio.sleep(10)
+        return low, yard.submit(engine, flow(step("urgent", cpu=4)), priority=9)
+
+    low, high = yard.play(main)
+    assert (low.state, high.state) == ("succeeded", "succeeded")
+    assert yard.times(high.run.id, "urgent")[0][0] == pytest.approx(10, abs=0.5)
+    evicted = yard.events(low, "reservation.evicted")
+    assert [event.data["reason"] for event in evicted] == ["InClusterQueue"]
+    assert evicted[0].data["by"] == f"default/{high.run.id}/urgent"
+    assert len(yard.events(low, "task.preempted")) == 4
+    assert len(yard.times(low.run.id, "quick[0]")) == 1, "what was finished stays finished"
+    for task in range(4):
+        assert len(yard.times(low.run.id, f"slow[{task}]")) == 2
+    assert not yard.events(low, "task.failed", "task.cancelled", "task.timeout")
+    assert yard.most["cpu"] <= 4 * CPU
+
+
+@pytest.mark.parametrize("unit", ["workflow", "stage", "task", "reuse"])
+def test_preemption_with_every_unit(place: Path, unit: str) -> None:
+    yard = Yard(place, queue("q", 4, **PREEMPTING))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(a=20.0, b=20.0, urgent=5.0)))
+        low = yard.submit(engine, flow(step("a", tasks=4), step("b", "a", tasks=4)), unit=unit, priority=1)
+        await asyncio.sleep(30)
+        return low, yard.submit(engine, flow(step("urgent", cpu=2)), priority=9)
+
+    low, high = yard.play(main)
+    assert (low.state, high.state) == ("succeeded", "succeeded")
+    assert yard.times(high.run.id, "urgent")[0][0] == pytest.approx(30, abs=0.5)
+    assert yard.most["cpu"] <= 4 * CPU
+    assert yard.left() == []
+
+
+def test_quota_goes_back_as_the_peak_of_what_remains_falls(place: Path) -> None:
+    """One reservation for the whole workflow: 4 while four run, 1 afterwards; so that the next run begins long before the end."""
+    yard = Yard(place, queue("q", 5))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(wide=10.0, narrow=50.0, other=5.0)))
+        first = yard.submit(engine, flow(step("wide", tasks=4), step("narrow", "wide")), unit="workflow")
+        await asyncio.sleep(1)
+        return first, yard.submit(engine, flow(step("other", cpu=4)))
+
+    first, other = yard.play(main)
+    assert yard.times(other.run.id, "other")[0][0] == pytest.approx(10, abs=0.5)
+    assert yard.times(first.run.id, "narrow")[0][0] == pytest.approx(10, abs=0.5)
+    assert yard.most["cpu"] <= 5 * CPU
+
+
+def test_a_chain_inherits_its_machines(place: Path) -> None:
+    """With unit reuse nobody gets between two stages with the same needs, not even somebody more important."""
+    for unit, overtaken in (("reuse", False), ("stage", True)):
+        yard = Yard(place.with_name(unit), queue("q", 4))
+
+        async def main(yard: Yard, unit: str = unit) -> Any:
+            engine = yard.go(yard.engine())
+            chain = yard.submit(engine, flow(step("a", cpu=2, tasks=2), step("b", "a", cpu=2, tasks=2)), unit=unit)
+            await asyncio.sleep(1)
+            return chain, yard.submit(engine, flow(step("other", cpu=4)), priority=9)
+
+        chain, other = yard.play(main)
+        assert (chain.state, other.state) == ("succeeded", "succeeded")
+        late = yard.times(chain.run.id, "b[0]")[0][0] > yard.times(other.run.id, "other")[0][0]
+        assert late is overtaken
+        assert yard.left() == []
+
+
+def test_known_results_wait_for_nobody(place: Path) -> None:
+    yard = Yard(place, cpu=4)
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(hog=1000.0)))
+        work = flow(step("a", tasks=3, cache=Cache()), step("b", "a", cache=Cache()))
+        first = yard.submit(engine, work, fresh=False)
+        while first.state == "running":
+            await asyncio.sleep(1)
+        yard.submit(engine, flow(step("hog", cpu=4), name="hog"))
+        await asyncio.sleep(1)
+        began = yard.clock.elapsed
+        again = yard.submit(engine, work, fresh=False)
+        while again.state == "running":
+            await asyncio.sleep(1)
+        return again, yard.clock.elapsed - began
+
+    again, seconds = yard.play(main)
+    assert again.state == "succeeded" and seconds < 5
+    assert again.counts == {"reused": 4}
+
+
+def test_a_queue_is_drained_and_goes_on(place: Path) -> None:
+    yard = Yard(place, queue("q", 4))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine())
+        live = yard.submit(engine, flow(step("a", tasks=8), step("free", cpu=0)))
+        await asyncio.sleep(5)
+        set_stop(engine.store, "q", Stop.DRAIN)
+        engine._poll()
+        await asyncio.sleep(60)
+        assert not yard.running
+        set_stop(engine.store, "q", Stop.NONE)
+        engine._poll()
+        return live
+
+    live = yard.play(main)
+    assert live.state == "succeeded"
+    assert [event.data["reason"] for event in yard.events(live, "reservation.evicted")] == ["ClusterQueueStopped"]
+    assert yard.clock.elapsed == pytest.approx(85, abs=2)
+
+
+def test_held_queue_lets_what_runs_finish(place: Path) -> None:
+    yard = Yard(place, queue("q", 4))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine())
+        live = yard.submit(engine, flow(step("a", tasks=8)))
+        await asyncio.sleep(5)
+        set_stop(engine.store, "q", Stop.HOLD)
+        engine._poll()
+        await asyncio.sleep(60)
+        assert not yard.running and len(yard.spans) == 4
+        late = yard.submit(engine, flow(step("free", cpu=0)))
+        await asyncio.sleep(60)
+        assert late.state == "running", "a stopped queue holds what needs nothing, too"
+        set_stop(engine.store, "q", Stop.NONE)
+        engine._poll()
+        return live, late
+
+    assert [live.state for live in yard.play(main)] == ["succeeded"] * 2
+
+
+def test_two_engines_share_one_quota(place: Path) -> None:
+    yard = Yard(place, queue("q", 4))
+
+    async def main(yard: Yard) -> Any:
+        engines = [yard.go(yard.engine()) for _ in range(3)]
+        lives = []
+        for number, engine in enumerate(engines):
+            lives.append(yard.submit(engine, flow(step("a", tasks=6), step("b", "a", cpu=4), name=f"w{number}")))
+            await asyncio.sleep(0.5)
+        return lives
+
+    lives = yard.play(main)
+    assert [live.state for live in lives] == ["succeeded"] * 3
+    assert yard.most == {"cpu": 4 * CPU}
+    assert yard.left() == []
+
+
+def test_an_engine_preempts_for_another(place: Path) -> None:
+    yard = Yard(place, queue("q", 4, **PREEMPTING))
+
+    async def main(yard: Yard) -> Any:
+        one, two = (yard.go(yard.engine(lasting(slow=100.0, urgent=5.0))) for _ in range(2))
+        low = yard.submit(one, flow(step("slow", tasks=4), name="low"), priority=1)
+        await asyncio.sleep(10)
+        high = yard.submit(two, flow(step("urgent", cpu=2), name="high"), priority=9)
+        return low, high
+
+    low, high = yard.play(main)
+    assert (low.state, high.state) == ("succeeded", "succeeded")
+    assert yard.times(high.run.id, "urgent")[0][0] == pytest.approx(10.4, abs=1)
+    assert yard.most["cpu"] <= 4 * CPU
+
+
+def test_what_a_dead_engine_held_is_free_for_others(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    yard = Yard(place, queue("q", 4))
+    dead: set[str] = set()
+
+    async def main(yard: Yard) -> Any:
+        one, two = (yard.go(yard.engine(lasting(slow=1000.0))) for _ in range(2))
+        monkeypatch.setattr("penstock.store.liveness.alive", lambda engine: engine.id not in dead)
+        yard.submit(one, flow(step("slow", cpu=4), name="dying"))
+        await asyncio.sleep(1)
+        live = yard.submit(two, flow(step("a"), name="waiting"))
+        await asyncio.sleep(5)
+        assert live.counts == {}
+        dead.add(one.me.id)
+        await yard.die(one)
+        return live
+
+    live = yard.play(main)
+    assert live.state == "succeeded"
+    assert yard.clock.elapsed < 60
+
+
+def test_a_run_that_is_taken_up_again_queues_again(place: Path) -> None:
+    yard = Yard(place, queue("q", 2))
+
+    async def main(yard: Yard) -> Any:
+        one = yard.go(yard.engine())
+        live = yard.submit(one, flow(step("a", tasks=6), step("b", "a", cpu=2)))
+        await asyncio.sleep(15)
+        one.interrupt()
+        await yard.tasks[0]
+        await one.close()
+        one.closed = True
+        assert yard.left() == []
+        two = yard.go(yard.engine())
+        run = two.store.run(live.run.id)
+        assert run is not None
+        from penstock.service.runs import blueprint_of, own
+
+        return two.adopt(own(two, run), blueprint_of(two.store, run), run.params)
+
+    live = yard.play(main)
+    assert live.state == "succeeded"
+    assert sum(1 for id, *_ in yard.spans if "/a[" in id) == 6
+
+
+def test_time_limits_begin_when_a_task_is_admitted(place: Path) -> None:
+    yard = Yard(place, queue("q", 2))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(hog=100.0, a=10.0)))
+        yard.submit(engine, flow(step("hog", cpu=2)))
+        await asyncio.sleep(1)
+        return yard.submit(engine, flow(step("a", timeout=15.0), timeout=20.0))
+
+    live = yard.play(main)
+    assert live.state == "succeeded", live.why
+
+
+def test_a_cancelled_run_leaves_the_line(place: Path) -> None:
+    yard = Yard(place, queue("q", 2, queueingStrategy="StrictFIFO"))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(hog=50.0)))
+        yard.submit(engine, flow(step("hog", cpu=2)))
+        await asyncio.sleep(1)
+        gone = yard.submit(engine, flow(step("a", cpu=2)))
+        await asyncio.sleep(1)
+        engine.cancel(gone, "enough", False)
+        engine.inbox.wake()
+        await asyncio.sleep(1)
+        assert gone.state == "cancelled" and len(yard.left()) == 1
+        return gone
+
+    yard.play(main)
+    assert yard.left() == []
+
+
+def test_exit_handlers_never_queue(place: Path) -> None:
+    yard = Yard(place, queue("q", 2))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(hog=100.0, a=1.0, clean=1.0)))
+        live = yard.submit(engine, flow(step("a"), on_exit=(step("clean", cpu=2),)))
+        await asyncio.sleep(0.5)
+        yard.submit(engine, flow(step("hog")))
+        while live.state == "running":
+            await asyncio.sleep(1)
+        return yard.clock.elapsed
+
+    assert yard.play(main) < 10
+
+
+def test_steps_of_a_group_are_admitted_together(place: Path) -> None:
+    yard = Yard(place, queue("q", 4))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(hog=10.0)))
+        yard.submit(engine, flow(step("hog", cpu=2)))
+        await asyncio.sleep(1)
+        return yard.submit(engine, flow(step("a", cpu=1, group="g"), step("b", cpu=2, group="g")))
+
+    live = yard.play(main)
+    assert {yard.times(live.run.id, name)[0][0] for name in "ab"} == {yard.times(live.run.id, "a")[0][0]}
+    assert yard.times(live.run.id, "a")[0][0] == pytest.approx(10, abs=0.5)
+
+
+def test_a_failing_task_is_tried_again_on_the_quota_it_has(place: Path) -> None:
+    yard = Yard(place, queue("q", 1))
+    tries: list[str] = []
+
+    def script(order: Order) -> Any:
+        tries.append(order.step.name)
+        return (5.0, RuntimeError("no")) if order.step.name == "a" and tries.count("a") < 3 else 5.0
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(script))
+        first = yard.submit(engine, flow(step("a", retry=Retry(limit=2))))
+        await asyncio.sleep(1)
+        return first, yard.submit(engine, flow(step("b")))
+
+    first, _ = yard.play(main)
+    assert first.state == "succeeded"
+    assert tries == ["a", "a", "a", "b"]
+
+
+def test_the_same_work_in_two_runs_is_done_once_on_one_quota(place: Path) -> None:
+    yard = Yard(place, queue("q", 2))
+
+    async def main(yard: Yard) -> Any:
+        one, two = (yard.go(yard.engine()) for _ in range(2))
+        work = flow(step("a", cpu=2, cache=Cache()), step("b", "a", cpu=2, cache=Cache()))
+        return [
+            yard.submit(one, work, fresh=False),
+            yard.submit(one, work, fresh=False),
+            yard.submit(two, work, fresh=False),
+        ]
+
+    lives = yard.play(main)
+    assert [live.state for live in lives] == ["succeeded"] * 3
+    assert len(yard.spans) == 2
+    assert yard.clock.elapsed == pytest.approx(20, abs=3)
+    with open_store(str(place)) as store:
+        assert store.workloads() == []
