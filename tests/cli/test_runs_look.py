@@ -129,7 +129,7 @@ def test_show_as_data_has_these_keys(penstock: Run, home: Path) -> None:
     data = json.loads(penstock("show", "@", "-o", "json").out)
     assert set(data) == {
         "run", "workflow", "state", "user", "created", "ended", "tasks", "params", "options", "digest", "steps", "outputs",
-        "failed", "failures",
+        "failed", "failures", "waits",
     }  # fmt: skip
     step = next(one for one in data["steps"] if one["step"] == "row/train")
     assert set(step) == {"step", "kind", "state", "total", "tasks", "started", "ended", "reason"}

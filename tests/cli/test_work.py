@@ -56,7 +56,7 @@ def test_plan_shows_steps_stages_reservations_and_the_peak_against_the_sum(penst
         "2 cpu, 4Gi memory",
         "after prepare; how many is known once prepare has run",
     ] in lines
-    assert ["train", "", "96 gpu", "", "train"] in lines
+    assert ["train", "", "96 gpu", ""] in [line[:4] for line in lines]
     assert ["gpu", "96", "128", "train"] in lines
     assert any(line[0] == "prepare-2" and "at least" in line[2] for line in lines)
 

@@ -16,7 +16,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.stats.get(outcome, ()):
             node = getattr(report, "nodeid", "")
-            if node.startswith(_PREFIX):
+            if node.startswith(_PREFIX) and "/" in node.removeprefix(_PREFIX):
                 family = node.removeprefix(_PREFIX).split("/", 1)[0]
                 counts.setdefault(family, Counter())["failed" if outcome == "error" else outcome] += 1
     for family, found in sorted(counts.items()):

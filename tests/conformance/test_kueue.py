@@ -34,14 +34,10 @@ def _cases() -> list[dict[str, Any]]:
 CASES = _cases()
 
 
-if not CASES:
-
-    def test_cases_are_there() -> None:
-        pytest.skip(f"no cases in {FOLDER}: set {VARIABLE} to the folder of Kueue's conformance cases")
-
-
-@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES] or [pytest.param({}, id="none")])
 def test_case(case: dict[str, Any]) -> None:
+    if not case:
+        pytest.skip(f"no cases in {FOLDER}: set {VARIABLE} to the folder of Kueue's conformance cases")
     if case.get("outOfScope"):
         pytest.skip(f"out of scope: {case['outOfScope']}")
     assert case["family"] in FAMILIES, f"nobody checks the family {case['family']!r}"

@@ -153,11 +153,13 @@ class Yard:
 
         async def all_of_it() -> Any:
             try:
-                found = await main(self)
+                async with asyncio.timeout(5_000):
+                    found = await main(self)
                 await asyncio.sleep(0.001)  # an engine that was just started is to be told after it has begun
                 for engine in self.engines:
                     engine.end()
-                await asyncio.gather(*self.tasks)
+                async with asyncio.timeout(5_000):
+                    await asyncio.gather(*self.tasks)
                 for engine in self.engines:
                     if not engine.closed:
                         await engine.close()

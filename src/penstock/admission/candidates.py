@@ -146,12 +146,32 @@ class Trial:
         self.node = node
         self.request = request
         self.gone: list[Candidate] = []
+        self.short: dict[FlavorResource, int] = {}
+        """What has still to go at least, as far as `enough` has found out. Whoever goes frees no more than it holds, so that
+        until then there is nothing to look at."""
+
+    def enough(self, listed: Iterable[Candidate]) -> bool:
+        """Do they hold as much as has to go?"""
+        for fr, amount in self.request.items():
+            lack = amount - self.node.available_raw(fr)
+            if lack > 0:
+                self.short[fr] = lack
+                if sum([each.workload.held.get(fr, 0) for each in listed]) < lack:
+                    return False
+        return True
 
     def remove(self, candidate: Candidate) -> None:
-        candidate.node.remove(candidate.workload.held)
+        held = candidate.workload.held
+        candidate.node.remove(held)
         self.gone.append(candidate)
+        for fr in self.short:
+            if fr in held:
+                self.short[fr] -= held[fr]
 
     def fits(self, borrowing: bool = True) -> bool:
+        for lack in self.short.values():
+            if lack > 0:
+                return False
         node = self.node
         for fr, amount in self.request.items():
             if not borrowing and node.borrowing_with(fr, amount):
@@ -161,14 +181,27 @@ class Trial:
         return True
 
     def fill_back(self, borrowing: bool = True) -> None:
-        """Put back whom it did not take after all: from the last but one to the first, as long as the request fits."""
+        """Put back whom it did not take after all: from the last but one to the first, as long as the request fits. Whoever
+        comes back to another queue takes no more than it holds: as long as there is that much to spare, nobody has to look."""
         stay = self.gone[-1:]
+        self.short = {}
+        spare = self.spare()
         for candidate in reversed(self.gone[:-1]):
-            candidate.node.add(candidate.workload.held)
-            if not self.fits(borrowing):
-                candidate.node.remove(candidate.workload.held)
+            held = candidate.workload.held
+            candidate.node.add(held)
+            if candidate.node is not self.node and all(held.get(fr, 0) <= left for fr, left in spare.items()):
+                for fr in spare:
+                    spare[fr] -= held.get(fr, 0)
+            elif self.fits(borrowing):
+                spare = self.spare()
+            else:
+                candidate.node.remove(held)
                 stay.append(candidate)
         self.gone = stay[::-1]
+
+    def spare(self) -> dict[FlavorResource, int]:
+        """What is left beyond the request."""
+        return {fr: self.node.available_raw(fr) - amount for fr, amount in self.request.items()}
 
     def restore(self) -> list[Target]:
         """As it was before; and who was out at the end."""

@@ -9,76 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
 
 from penstock.admission import flavors, lifecycle, preempt, tournament
-from penstock.admission.assignment import Assignment, Mode, PodSetChoice
+from penstock.admission.assignment import Assignment, Mode
+from penstock.admission.decisions import Cycle, Decision, Preempted, Victim
+from penstock.admission.hall import Hall
 from penstock.admission.lines import Place, Why, selects
 from penstock.admission.model import CheckState, FlavorResource, Policy, Usage, Workload
 from penstock.admission.order import cycle_key
 from penstock.admission.preempt import Target
 from penstock.admission.quota import NO_QUOTA, Node, minus, plus
 from penstock.admission.state import State
-
-if TYPE_CHECKING:
-    from penstock.admission.queues import Queues
-
-
-class Victim(NamedTuple):
-    key: str
-    reason: str
-    cluster_queue: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """About one head."""
-
-    workload: str
-    cluster_queue: str
-    decision: str
-    """admit · preempt · noPreemptionCandidates · noFit · skip: lost to a head before it · waitForPreemption: fits when the
-    victims of heads before it have left · inadmissible."""
-    nominated_mode: str = ""
-    """Fit, Preempt or NoFit: what it looked like before anybody was processed."""
-    mode: str = ""
-    """What it looked like when its turn came, if that is something else."""
-    borrowing_level: int = 0
-    """How far away the quota is that it would take (see Node.level)."""
-    podsets: tuple[PodSetChoice, ...] = ()
-    """With what was in the way, where something was."""
-    targets: tuple[Victim, ...] = ()
-    """Whom it preempts, or would have if it had not been skipped."""
-    reason: str = ""
-    """Kueue's word for why it waits, say WaitingForQuota."""
-    note: str = ""
-    """In words, where there is nothing in numbers."""
-
-
-class Preempted(NamedTuple):
-    workload: str
-    reason: str
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cycle:
-    at: float
-    decisions: tuple[Decision, ...] = ()
-    """In the order in which the heads were taken."""
-    reserved: tuple[str, ...] = ()
-    """They have quota now."""
-    admitted: tuple[str, ...] = ()
-    """Those of them that wait for no checks."""
-    preempted: tuple[Preempted, ...] = ()
-    """They must stop, and did not know before."""
-    skipped_preemptions: dict[str, int] = field(default_factory=dict)
-    """By ClusterQueue: not carried out, because of another head."""
-
-    @property
-    def changed(self) -> bool:
-        return bool(self.reserved or self.preempted)
 
 
 @dataclass(slots=True, eq=False)
@@ -106,7 +48,7 @@ class Entry:
 class _Run:
     """What the heads so far have taken."""
 
-    def __init__(self, q: Queues, now: float) -> None:
+    def __init__(self, q: Hall, now: float) -> None:
         self.q = q
         self.now = now
         self.victims: dict[str, Target] = {}
@@ -147,7 +89,7 @@ def _node_of(state: State, workload: Workload) -> Node | None:
     return state.tree.queues.get(workload.admission.cluster_queue) if workload.admission is not None else None
 
 
-def run(q: Queues, now: float, roots: Collection[str] | None = None) -> Cycle:
+def run(q: Hall, now: float, roots: Collection[str] | None = None) -> Cycle:
     """Over the heads of all lines, or of those below some roots. Marks the roots in which another cycle would do more."""
     q.state.cycle += 1
     entries: list[Entry] = []
@@ -185,7 +127,7 @@ def run(q: Queues, now: float, roots: Collection[str] | None = None) -> Cycle:
     )
 
 
-def _pop(q: Queues, roots: Collection[str] | None) -> Iterator[tuple[str, Place]]:
+def _pop(q: Hall, roots: Collection[str] | None) -> Iterator[tuple[str, Place]]:
     names: Iterable[str] = (
         q.roots if roots is None else (name for root in sorted(roots) for name in q.trees.get(root, ()))
     )
@@ -202,7 +144,7 @@ def _pop(q: Queues, roots: Collection[str] | None) -> Iterator[tuple[str, Place]
 _NOTHING = Assignment((), 0, {}, Mode.NO_FIT)
 
 
-def _nominate(q: Queues, queue: str, place: Place, now: float) -> Entry:
+def _nominate(q: Hall, queue: str, place: Place, now: float) -> Entry:
     workload = place.workload
     preemptor = q.lines[queue].is_preemptor(workload.key)
     entry = Entry(place, queue, q.state.tree.queues[queue], preemptor, _NOTHING, [])
@@ -251,7 +193,7 @@ def _targets(state: State, workload: Workload, queue: str, assignment: Assignmen
     return preempt.targets(state, workload, queue, assignment, now)
 
 
-def _in_turn(q: Queues, entries: list[Entry]) -> Iterable[Entry]:
+def _in_turn(q: Hall, entries: list[Entry]) -> Iterable[Entry]:
     if q.config.fair_sharing:
         return tournament.in_turn(q.state, entries)
     return sorted(
@@ -350,7 +292,7 @@ def room(node: Node, assignment: Assignment) -> dict[FlavorResource, int]:
 # -- the end of the cycle ---------------------------------------------------------------------------------------------
 
 
-def _carry_out(q: Queues, entries: list[Entry], now: float) -> Iterator[Preempted]:
+def _carry_out(q: Hall, entries: list[Entry], now: float) -> Iterator[Preempted]:
     for entry in entries:
         if entry.decision == "preempt":
             for target in entry.targets:
@@ -360,7 +302,7 @@ def _carry_out(q: Queues, entries: list[Entry], now: float) -> Iterator[Preempte
                     yield Preempted(target.workload.key, target.reason, by)
 
 
-def _come_back(q: Queues, entry: Entry, now: float) -> None:
+def _come_back(q: Hall, entry: Entry, now: float) -> None:
     """Into line again, or to be parked. Where another head has come up, or flavors are left to try, there is more to decide."""
     line, workload = q.lines[entry.queue], entry.workload
     if entry.decision == "admit":
@@ -376,7 +318,7 @@ def _come_back(q: Queues, entry: Entry, now: float) -> None:
         q.stirred.add(q.roots[entry.queue])
 
 
-def _flavors_left(q: Queues, entry: Entry) -> bool:
+def _flavors_left(q: Hall, entry: Entry) -> bool:
     """Has its search not come to an end? Where pod sets hinder each other it may go round in circles: once is enough, so that
     those behind get their turn."""
     memory = entry.workload.memory

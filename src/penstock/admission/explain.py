@@ -6,14 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.admission import flavors
 from penstock.admission.assignment import Assignment, Lack, Mode
+from penstock.admission.hall import Hall
 from penstock.admission.model import FlavorResource, Policy, Strategy, Workload
-
-if TYPE_CHECKING:
-    from penstock.admission.queues import Queues
 
 SHOWN = 5
 """Names that are given of many."""
@@ -89,7 +87,7 @@ class Hold:
         return data
 
 
-def kind_of(queues: Queues, workload: Workload, now: float) -> tuple[str, str, float | None]:
+def kind_of(queues: Hall, workload: Workload, now: float) -> tuple[str, str, float | None]:
     """(kind, detail, until): what can be said without looking at quotas."""
     local = queues.local_queues.get(f"{workload.namespace}/{workload.queue}")
     if workload.eviction is not None and workload.admission is not None:
@@ -143,7 +141,7 @@ _DECIDED: Mapping[str, str] = {
 }
 
 
-def explain(queues: Queues, key: str, now: float) -> Hold:
+def explain(queues: Hall, key: str, now: float) -> Hold:
     workload = queues.workloads[key]
     kind, detail, until = kind_of(queues, workload, now)
     cluster_queue = queues.queue_of(workload)
@@ -179,7 +177,7 @@ def explain(queues: Queues, key: str, now: float) -> Hold:
     return replace(hold, kind=kind, rule=rule, short=short, elsewhere=elsewhere(queues, workload, cluster_queue))
 
 
-def fit_of(queues: Queues, workload: Workload, cluster_queue: str) -> Assignment:
+def fit_of(queues: Hall, workload: Workload, cluster_queue: str) -> Assignment:
     """As things stand, with as few pods as would do."""
     kept, workload.memory = workload.memory, None
     try:
@@ -190,7 +188,7 @@ def fit_of(queues: Queues, workload: Workload, cluster_queue: str) -> Assignment
         workload.memory = kept
 
 
-def shortages(queues: Queues, found: Assignment, cluster_queue: str) -> tuple[Shortage, ...]:
+def shortages(queues: Hall, found: Assignment, cluster_queue: str) -> tuple[Shortage, ...]:
     lacks: dict[tuple[str, str, str], Lack] = {}
     for podset in found.podsets:
         for lack in podset.reasons:
@@ -199,7 +197,7 @@ def shortages(queues: Queues, found: Assignment, cluster_queue: str) -> tuple[Sh
     return tuple(_shortage(queues, lack, cluster_queue) for lack in lacks.values())
 
 
-def _shortage(queues: Queues, lack: Lack, cluster_queue: str) -> Shortage:
+def _shortage(queues: Hall, lack: Lack, cluster_queue: str) -> Shortage:
     holders: list[tuple[str, str, int]] = []
     enough: list[str] = []
     if lack.kind == "quota":
@@ -226,7 +224,7 @@ def _shortage(queues: Queues, lack: Lack, cluster_queue: str) -> Shortage:
     )
 
 
-def _holders(queues: Queues, fr: FlavorResource, cluster_queue: str) -> list[tuple[str, str, int]]:
+def _holders(queues: Hall, fr: FlavorResource, cluster_queue: str) -> list[tuple[str, str, int]]:
     root = queues.roots.get(cluster_queue)
     found = [
         (workload.key, name, workload.held.get(fr, 0))
@@ -237,12 +235,12 @@ def _holders(queues: Queues, fr: FlavorResource, cluster_queue: str) -> list[tup
     return sorted(found, key=lambda one: (-one[2], one[0]))
 
 
-def _preemption(queues: Queues, cluster_queue: str) -> str:
+def _preemption(queues: Hall, cluster_queue: str) -> str:
     policy = queues.cluster_queues[cluster_queue].preemption
     return f"preemption: withinClusterQueue {policy.within}, reclaimWithinCohort {policy.reclaim}"
 
 
-def _limit(queues: Queues, short: Iterable[Shortage], cluster_queue: str) -> str:
+def _limit(queues: Hall, short: Iterable[Shortage], cluster_queue: str) -> str:
     """Which number it comes up against: its own quota, a borrowing limit, or all that the cohort has."""
     node = queues.tree.queues.get(cluster_queue)
     first = next((one for one in short if one.kind == "quota"), None)
@@ -257,7 +255,7 @@ def _limit(queues: Queues, short: Iterable[Shortage], cluster_queue: str) -> str
     return f"quota of cohort {node.root.name}"
 
 
-def elsewhere(queues: Queues, workload: Workload, cluster_queue: str) -> tuple[str, ...]:
+def elsewhere(queues: Hall, workload: Workload, cluster_queue: str) -> tuple[str, ...]:
     """LocalQueues of the same namespace in which it would start now: it fits, and nobody waits there."""
     found = []
     for local in sorted(queues.local_queues.values(), key=lambda one: one.key):
@@ -271,7 +269,7 @@ def elsewhere(queues: Queues, workload: Workload, cluster_queue: str) -> tuple[s
     return tuple(dict.fromkeys(found))
 
 
-def fits_ever(queues: Queues, workload: Workload) -> tuple[Shortage, ...]:
+def fits_ever(queues: Hall, workload: Workload) -> tuple[Shortage, ...]:
     """What it asks for that its queue could not give even if nobody else held anything; nothing if it could."""
     cluster_queue = queues.queue_of(workload)
     if cluster_queue not in queues.tree.queues:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from penstock.admission.hall import Hall
 from penstock.admission.model import CheckState, Eviction, Stop, Workload
-
-if TYPE_CHECKING:
-    from penstock.admission.queues import Queues
 
 PREEMPTED: Final = "Preempted"
 NOT_READY: Final = "PodsReadyTimeout"
@@ -42,7 +40,7 @@ def holds(workload: Workload) -> bool:
     return workload.admission is not None and workload.active and not leaving
 
 
-def restore(q: Queues, workload: Workload, now: float) -> None:
+def restore(q: Hall, workload: Workload, now: float) -> None:
     """It has had its quota since before."""
     if holds(workload):
         workload.held = q.held_of(workload)
@@ -51,6 +49,8 @@ def restore(q: Queues, workload: Workload, now: float) -> None:
             q.unready.add(workload.key)
         if q.ledger is not None and workload.admitted_at is not None:
             q.ledger.changed(_local_queue(workload), workload.held, 1, now)
+        if workload.admitted_at is None:
+            q.undecided[workload.key] = None
     else:
         workload.held = {}
     if workload.ready_at is None and workload.was_ready:
@@ -58,7 +58,7 @@ def restore(q: Queues, workload: Workload, now: float) -> None:
     watch(q, workload)
 
 
-def reserve(q: Queues, workload: Workload, now: float) -> None:
+def reserve(q: Hall, workload: Workload, now: float) -> None:
     """`workload.admission` is set, and counts from now on."""
     q.touched.add(workload.key)
     workload.held = q.held_of(workload)
@@ -73,16 +73,20 @@ def reserve(q: Queues, workload: Workload, now: float) -> None:
         admit(q, workload, now)
 
 
-def _asked(q: Queues, workload: Workload) -> dict[str, int]:
-    assert workload.admission is not None
+def _asked(q: Hall, workload: Workload) -> dict[str, int]:
+    """Everything, however little of it was admitted."""
+    queue = q.cluster_queues[q.queue_of(workload)]
+    covered = {resource for group in queue.groups for resource in group.resources}
     found: dict[str, int] = {}
-    for podset in workload.admission.podsets:
-        for resource, amount in podset.usage.items():
-            found[resource] = found.get(resource, 0) + amount
+    for podset in workload.podsets:
+        pods = max(0, podset.count - workload.reclaimable.get(podset.name, 0))
+        for resource, amount in podset.requests.items():
+            if resource in covered or not q.config.ignore_undeclared:
+                found[resource] = found.get(resource, 0) + amount * pods
     return found
 
 
-def admit(q: Queues, workload: Workload, now: float) -> None:
+def admit(q: Hall, workload: Workload, now: float) -> None:
     workload.admitted_at = now
     q.touched.add(workload.key)
     if q.ledger is not None:
@@ -92,7 +96,7 @@ def admit(q: Queues, workload: Workload, now: float) -> None:
     watch(q, workload)
 
 
-def shrink(q: Queues, workload: Workload, now: float) -> None:
+def shrink(q: Hall, workload: Workload, now: float) -> None:
     """Some of its pods are not needed any more."""
     assert workload.admission is not None
     if workload.key not in q.state.holders.get(workload.admission.cluster_queue, ()):
@@ -107,7 +111,7 @@ def shrink(q: Queues, workload: Workload, now: float) -> None:
     q.flush(workload.admission.cluster_queue, now)
 
 
-def let_go(q: Queues, workload: Workload, now: float) -> None:
+def let_go(q: Hall, workload: Workload, now: float) -> None:
     """What it holds is free. Whoever calls sees to the rest."""
     if workload.admission is None or workload.key not in q.state.holders.get(workload.admission.cluster_queue, ()):
         return
@@ -121,7 +125,7 @@ def let_go(q: Queues, workload: Workload, now: float) -> None:
     workload.held = {}
 
 
-def ready(q: Queues, workload: Workload, is_ready: bool, now: float) -> None:
+def ready(q: Hall, workload: Workload, is_ready: bool, now: float) -> None:
     if workload.admission is None or (workload.ready_at is not None) == is_ready:
         return
     q.touched.add(workload.key)
@@ -141,7 +145,7 @@ def ready(q: Queues, workload: Workload, is_ready: bool, now: float) -> None:
 # -- evictions --------------------------------------------------------------------------------------------------------
 
 
-def evict(q: Queues, workload: Workload, reason: str, now: float, preempted: str = "", by: str = "") -> Evicted:
+def evict(q: Hall, workload: Workload, reason: str, now: float, preempted: str = "", by: str = "") -> Evicted:
     """It has to stop. Its checks have to be passed again afterwards."""
     q.touched.add(workload.key)
     workload.eviction = Eviction(reason, now, preempted, by)
@@ -149,7 +153,7 @@ def evict(q: Queues, workload: Workload, reason: str, now: float, preempted: str
     return Evicted(workload.key, workload.eviction)
 
 
-def release(q: Queues, workload: Workload, now: float) -> None:
+def release(q: Hall, workload: Workload, now: float) -> None:
     """It has stopped, or was never started."""
     queue = q.queue_of(workload)
     let_go(q, workload, now)
@@ -167,7 +171,7 @@ def release(q: Queues, workload: Workload, now: float) -> None:
     watch(q, workload)
 
 
-def _let_back(q: Queues, workload: Workload, now: float) -> bool:
+def _let_back(q: Hall, workload: Workload, now: float) -> bool:
     """Nothing of what held it back is left? Then it may queue again."""
     if not workload.held_back or workload.last_eviction is None:
         return False
@@ -192,7 +196,7 @@ def _let_back(q: Queues, workload: Workload, now: float) -> bool:
     return over
 
 
-def unreserve(q: Queues, workload: Workload, now: float) -> None:
+def unreserve(q: Hall, workload: Workload, now: float) -> None:
     """It had quota, but was not admitted yet: it just loses it."""
     queue = q.queue_of(workload)
     let_go(q, workload, now)
@@ -201,7 +205,7 @@ def unreserve(q: Queues, workload: Workload, now: float) -> None:
     q.enqueue(workload, now)
 
 
-def set_active(q: Queues, workload: Workload, active: bool, now: float) -> list[Evicted]:
+def set_active(q: Hall, workload: Workload, active: bool, now: float) -> list[Evicted]:
     if workload.active == active:
         return []
     q.touched.add(workload.key)
@@ -213,7 +217,7 @@ def set_active(q: Queues, workload: Workload, active: bool, now: float) -> list[
     return []
 
 
-def _deactivate(q: Queues, workload: Workload, reason: str, now: float) -> Evicted | None:
+def _deactivate(q: Hall, workload: Workload, reason: str, now: float) -> Evicted | None:
     workload.active = False
     q.touched.add(workload.key)
     workload.requeue_at, workload.requeue_count = None, 0
@@ -232,7 +236,7 @@ def _deactivate(q: Queues, workload: Workload, reason: str, now: float) -> Evict
     return found
 
 
-def stops(q: Queues, now: float) -> list[Evicted]:
+def stops(q: Hall, now: float) -> list[Evicted]:
     """After a change of queues: who loses its quota because one of them is stopped or gone, and who may come back."""
     found = []
     for workload in list(q.workloads.values()):
@@ -258,7 +262,7 @@ def stops(q: Queues, now: float) -> list[Evicted]:
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def required(q: Queues, workload: Workload) -> set[str]:
+def required(q: Hall, workload: Workload) -> set[str]:
     """The checks that its ClusterQueue asks for, on the flavors that it has."""
     assert workload.admission is not None
     queue = q.cluster_queues.get(workload.admission.cluster_queue)
@@ -275,7 +279,7 @@ def _all_ready(workload: Workload) -> bool:
 
 
 def set_check(
-    q: Queues, workload: Workload, name: str, state: CheckState, now: float, retry_after: float | None = None
+    q: Hall, workload: Workload, name: str, state: CheckState, now: float, retry_after: float | None = None
 ) -> list[Evicted]:
     q.touched.add(workload.key)
     workload.checks[name] = state
@@ -287,7 +291,7 @@ def set_check(
     return _by_checks(q, workload, now)
 
 
-def ask_checks(q: Queues, keys: Iterable[str], now: float) -> list[Evicted]:
+def ask_checks(q: Hall, keys: Iterable[str], now: float) -> list[Evicted]:
     """Those that have quota but wait for checks: which ones, and what do they say?"""
     found = []
     for key in keys:
@@ -307,7 +311,7 @@ def ask_checks(q: Queues, keys: Iterable[str], now: float) -> list[Evicted]:
     return found
 
 
-def _by_checks(q: Queues, workload: Workload, now: float) -> list[Evicted]:
+def _by_checks(q: Hall, workload: Workload, now: float) -> list[Evicted]:
     if workload.eviction is not None:
         return []
     states = workload.checks.values()
@@ -324,21 +328,23 @@ def _by_checks(q: Queues, workload: Workload, now: float) -> list[Evicted]:
 # -- time -------------------------------------------------------------------------------------------------------------
 
 
-def watch(q: Queues, workload: Workload) -> None:
+def watch(q: Hall, workload: Workload) -> None:
     """Time may change something about it: be woken for that."""
     at = _alarm(q, workload)
     if at is not None:
         heappush(q.alarms, (at, workload.key))
 
 
-def _alarm(q: Queues, workload: Workload) -> float | None:
+def _alarm(q: Hall, workload: Workload) -> float | None:
+    if workload.eviction is not None:
+        return None
     if workload.admission is None:
         return workload.requeue_at
     times = [at for at in (_ready_by(q, workload), _end_by(workload)) if at is not None]
     return min(times, default=None)
 
 
-def _ready_by(q: Queues, workload: Workload) -> float | None:
+def _ready_by(q: Hall, workload: Workload) -> float | None:
     """When it is given up if it is not ready by then."""
     timeout = q.config.pods_ready_timeout
     if timeout is None or workload.admitted_at is None or workload.ready_at is not None:
@@ -356,7 +362,7 @@ def _end_by(workload: Workload) -> float | None:
     return workload.admitted_at + workload.max_seconds - workload.run_seconds
 
 
-def tick(q: Queues, now: float) -> list[Evicted]:
+def tick(q: Hall, now: float) -> list[Evicted]:
     found: list[Evicted] = []
     while q.alarms and q.alarms[0][0] <= now:
         workload = q.workloads.get(heappop(q.alarms)[1])
@@ -371,7 +377,7 @@ def tick(q: Queues, now: float) -> list[Evicted]:
     return found
 
 
-def _wake(q: Queues, workload: Workload, now: float) -> list[Evicted]:
+def _wake(q: Hall, workload: Workload, now: float) -> list[Evicted]:
     if workload.admission is None:
         if workload.requeue_at is not None and workload.requeue_at <= now:
             workload.requeue_at = None
@@ -389,7 +395,7 @@ def _wake(q: Queues, workload: Workload, now: float) -> list[Evicted]:
     return []
 
 
-def _never_ready(q: Queues, workload: Workload, now: float) -> list[Evicted]:
+def _never_ready(q: Hall, workload: Workload, now: float) -> list[Evicted]:
     limit = q.config.backoff_limit
     if limit is not None and workload.requeue_count + 1 > limit:
         done = _deactivate(q, workload, f"{DEACTIVATED}DueToRequeuingLimitExceeded", now)
@@ -405,8 +411,12 @@ def backoff(count: int, base: float, most: float) -> float:
     return min(base * 2.0 ** min(count - 1, 62), most)
 
 
-def next_time(q: Queues, now: float) -> float | None:
-    while q.alarms and q.alarms[0][1] not in q.workloads:
+def next_time(q: Hall, now: float) -> float | None:
+    while q.alarms:
+        at, key = q.alarms[0]
+        workload = q.workloads.get(key)
+        if workload is not None and _alarm(q, workload) == at:
+            break
         heappop(q.alarms)
     times = [q.alarms[0][0]] if q.alarms else []
     sample = q.ledger.next_sample() if q.ledger is not None else None

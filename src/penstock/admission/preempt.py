@@ -38,13 +38,20 @@ __all__ = ["Target", "may_preempt", "oracle", "targets"]
 
 def targets(state: State, workload: Workload, queue: str, assignment: Assignment, now: float) -> list[Target]:
     """The Workloads to preempt so that the assignment fits; none if that cannot be. The state is left as it was."""
-    return _targets(state, workload, queue, assignment.needs(), requested(assignment.usage), now)
+    needs, request = assignment.needs(), requested(assignment.usage)
+    known, state.asked = state.asked, None
+    if known is not None and known[:4] == (workload, queue, needs, request):
+        found: list[Target] = known[4]  # the search for a flavor has just asked the same
+        return found
+    return _targets(state, workload, queue, needs, request, now)
 
 
 def oracle(state: State, workload: Workload, queue: str, fr: FlavorResource, amount: int) -> tuple[Mode, int]:
     """Could this much be had by preemption, if it were all that is wanted? And from how far away would it be borrowed then?"""
     node = state.tree.queues[queue]
-    found = _targets(state, workload, queue, frozenset((fr,)), {fr: amount}, math.inf)
+    needs, request = frozenset((fr,)), {fr: amount}
+    found = _targets(state, workload, queue, needs, request, math.inf)
+    state.asked = (workload, queue, needs, request, found)
     if not found:
         return Mode.NO_CANDIDATES, node.level(fr, amount)[0]
     own = False
@@ -118,6 +125,8 @@ class _Classical:
 
     def attempt(self, listed: list[Candidate], borrowing: bool) -> list[Target]:
         trial = Trial(self.node, self.request)
+        if not trial.enough(listed):
+            return []
         for candidate in listed:
             if not self.valid(candidate, borrowing):
                 continue

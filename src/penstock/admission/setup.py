@@ -6,9 +6,10 @@ A change of what quota there is rebuilds the tree and lets everybody be tried ag
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.admission import lifecycle
+from penstock.admission.hall import Hall
 from penstock.admission.lifecycle import Evicted
 from penstock.admission.lines import Line
 from penstock.admission.model import (
@@ -23,11 +24,8 @@ from penstock.admission.model import (
     Stop,
 )
 
-if TYPE_CHECKING:
-    from penstock.admission.queues import Queues
 
-
-def apply(q: Queues, objects: Iterable[Object], now: float) -> list[Evicted]:
+def apply(q: Hall, objects: Iterable[Object], now: float) -> list[Evicted]:
     quota = False
     classes: list[PriorityClass] = []
     queues: list[LocalQueue] = []
@@ -48,11 +46,11 @@ def apply(q: Queues, objects: Iterable[Object], now: float) -> list[Evicted]:
     for found in classes:
         for workload in list(q.workloads.values()):
             if workload.priority_class == found.name:
-                q.set_priority(workload.key, found.value, now)
+                q.set_priority_of(workload, found.value, now)
     return lifecycle.stops(q, now)
 
 
-def delete(q: Queues, kind: type[Any], name: str, now: float) -> list[Evicted]:
+def delete(q: Hall, kind: type[Any], name: str, now: float) -> list[Evicted]:
     if kind is LocalQueue:
         if name in q.local_queues:
             _local_queue(q, name, None, now)
@@ -65,14 +63,14 @@ def delete(q: Queues, kind: type[Any], name: str, now: float) -> list[Evicted]:
     return lifecycle.stops(q, now)
 
 
-def _shelf(q: Queues, kind: type[Any]) -> dict[str, Any]:
+def _shelf(q: Hall, kind: type[Any]) -> dict[str, Any]:
     shelves: dict[type[Any], dict[str, Any]] = {
         ResourceFlavor: q.flavors, ClusterQueue: q.cluster_queues, Cohort: q.cohorts, Namespace: q.namespaces, Check: q.checks
     }  # fmt: skip
     return shelves[kind]
 
 
-def _local_queue(q: Queues, key: str, new: LocalQueue | None, now: float) -> None:
+def _local_queue(q: Hall, key: str, new: LocalQueue | None, now: float) -> None:
     old = q.local_queues.get(key)
     members = [q.workloads[member] for member in q.members.get(key, ())]
     moved = old is None or new is None or (old.cluster_queue, old.stop) != (new.cluster_queue, new.stop)
@@ -93,7 +91,7 @@ def _local_queue(q: Queues, key: str, new: LocalQueue | None, now: float) -> Non
         q.stir(new.cluster_queue)
 
 
-def rebuild(q: Queues, now: float) -> None:
+def rebuild(q: Hall, now: float) -> None:
     why = {name: found for name, queue in q.cluster_queues.items() if (found := _wrong(q, queue))}
     q.state.inactive = set(why)
     q.state.rebuild()
@@ -117,7 +115,7 @@ def rebuild(q: Queues, now: float) -> None:
     q.stirred = set(q.trees)
 
 
-def _wrong(q: Queues, queue: ClusterQueue) -> str:
+def _wrong(q: Hall, queue: ClusterQueue) -> str:
     """Why it can admit nobody."""
     found = []
     if queue.stop is not Stop.NONE:
@@ -133,7 +131,7 @@ def _wrong(q: Queues, queue: ClusterQueue) -> str:
     return "; ".join(found)
 
 
-def _line(q: Queues, queue: ClusterQueue, now: float) -> None:
+def _line(q: Hall, queue: ClusterQueue, now: float) -> None:
     usage = q.ledger.usage if q.ledger is not None and queue.usage_based else None
     line = q.lines.get(queue.name)
     if line is not None and (line.usage is None) == (usage is None):

@@ -8,6 +8,7 @@ Copying all this would cost more than a decision. A simulation takes usage out o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from penstock.admission.model import (
     Admission,
@@ -61,6 +62,8 @@ class State:
         """The number of the cycle that decides."""
         self.generations: dict[str, int] = {}
         """By ClusterQueue: grows when there may be more to have than before, so that flavors are tried from the first again."""
+        self.asked: Any = None
+        """What preempt was last asked by the search for a flavor, and what it found."""
         self.local_usage: Callable[[str], float] | None = None
         """LocalQueue ("namespace/name") -> what it has consumed, where admission fair sharing is on."""
 

@@ -6,8 +6,9 @@ The words are service.wording's; here they get their places on the screen.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 import click
 
@@ -17,6 +18,8 @@ from penstock.cli.render import DIM, duration
 from penstock.service import wording
 from penstock.service.why import Spell, Wait, Why
 
+BLINK = 0.1
+"""Seconds. Shorter waits are not worth a line."""
 SHOWN = 8
 """Holds of the past that are listed on a screen: the last ones."""
 
@@ -59,12 +62,9 @@ def _wait(found: Why, wait: Wait, now: float) -> None:
     said = f": {render.clean(str(reason['message']))}" if reason.get("message") else ""
     match wait.kind:
         case "slot":
-            what = (
-                f"at most {reason['parallel']:,} of its tasks run at once"
-                if reason.get("parallel")
-                else "every worker is busy (-j says how many there are)"
+            text = (
+                f"{name}: {wait.tasks:,} task{'s' if wait.tasks != 1 else ''} could start, and {_room(found, reason)}."
             )
-            text = f"{name}: {wait.tasks:,} task{'s' if wait.tasks != 1 else ''} could start, and {what}."
         case "shared":
             owner = f"{reason['run']}/{reason['task']}" if "run" in reason else "another task"
             text, fix = f"{name}{many} waits for {owner}, which computes the same.", f"penstock why {quoted(owner)}"
@@ -85,6 +85,12 @@ def _wait(found: Why, wait: Wait, now: float) -> None:
     render.print_line([(text, {})])
     if fix:
         _fact("help", fix)
+
+
+def _room(found: Why, reason: Mapping[str, Any]) -> str:
+    if reason.get("parallel"):
+        return f"at most {reason['parallel']:,} of its tasks run at once"
+    return "every worker is busy (-j says how many there are)" if found.running else "will in a moment"
 
 
 def _are(many: int) -> str:
@@ -114,7 +120,7 @@ def _fact(label: str, text: str) -> None:
 
 
 def _past(found: Why) -> None:
-    rows = [*((spell.start, _spell(spell)) for spell in found.history)]
+    rows = [(spell.start, _spell(spell)) for spell in found.history if (spell.end or 0.0) - spell.start >= BLINK]
     rows += [(one["at"], f"{one['path']} was stopped: {wording.eviction(one)}") for one in found.evictions]
     rows.sort(key=lambda row: row[0])
     if not rows:

@@ -404,7 +404,8 @@ class Admitting(Sharing):
                 # Somebody has held us for dead, and given away what we had.
                 self._evict(reserved, lot, {"reason": "lost"})
                 again |= self._leave(reserved, lot, now)
-            elif workload.eviction is not None and lot.held and not lot.leaving:
+            elif workload.eviction is not None and workload.admission is not None and not lot.leaving:
+                # Perhaps before it was known here that it had been admitted at all.
                 self._evict(reserved, lot, _said_of(workload.eviction))
             elif workload.admitted_at is not None and workload.eviction is None and not lot.held:
                 again |= self._grant(reserved, lot, workload, now)
@@ -466,10 +467,10 @@ class Admitting(Sharing):
     def _evict(self, reserved: Reserved, lot: Lot, why: dict[str, Any]) -> None:
         """Stop what stands on it. It is gone when all of that has ended."""
         live = reserved.live
-        lot.leaving = True
+        had = dict(lot.granted) if lot.held else dict(lot.asked)
+        lot.held = lot.leaving = True
         live.note("reservation.evicted", reserved.name, {"workload": lot.key, **why})
         machine = live.machine
-        had = dict(lot.granted)
         for state in list(lot.granted):
             lot.granted[state] -= len(machine.withdraw(state, lot))
         for task in list(machine.live.values()):

@@ -10,6 +10,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class Standstill(RuntimeError):
+    """Something is waited for that will never come."""
+
+
 class VirtualClock:
     """An event loop whose time jumps to the next thing that is due, whenever nothing else is to be done. Only for work that
     needs no real time: timers and scripted backends, not processes."""
@@ -40,7 +44,7 @@ class _Selector(selectors.DefaultSelector):
         if not ready and timeout is not None and timeout > 0:
             self.clock.elapsed += timeout
         elif not ready and timeout is None:
-            raise RuntimeError("nothing is left that could happen: the loop would wait for ever")
+            raise Standstill("nothing is left that could happen: the loop would wait for ever")
         return ready
 
 

@@ -48,8 +48,7 @@ class Outlook:
             some = f"{self.tasks:,} of {self.of:,} fit now" if self.verdict == "fits in part" else "fits now"
             return some + (f", stopping {wording.names(self.stopped, 2)}" if self.stopped else "")
         if self.verdict == "never fits":
-            short = self.reason.get("short", ())
-            return f"never fits: {wording.unfitting(short) or wording.too_much(short)}"
+            return f"never fits: {wording.unfitting(self.reason.get('short', ())) or wording.too_much(self.reason)}"
         line = f" behind {self.behind:,}" if self.behind else ""
         return f"waits{line}: {wording.cause(self.reason)}"
 

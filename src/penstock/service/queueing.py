@@ -118,7 +118,8 @@ def named_queues(queues: Queues) -> list[LocalQueue]:
 
 
 def apply(store: Store, *sources: tuple[str, str]) -> tuple[list[tuple[str, str]], tuple[Problem, ...]]:
-    """Put the objects of manifests, each (text, file), into the store. Returns (kind, name) of each, and what is worth a word."""
+    """Put the objects of manifests, each (text, file), into the store: all or none. Returns (kind, name) of each, and what is worth
+    a word."""
     rows, warnings = rows_of(store, *sources)
     if rows:
         store.put_queue_objects({(kind, name): (kind, name, text) for kind, name, text in rows}.values())
@@ -472,11 +473,11 @@ def impossible(book: Book, plan: Plan, one: Asked, never: Sequence[Shortage]) ->
     for short in never:
         who = "the whole workflow" if plan.unit is Unit.WORKFLOW else one.name
         asks = f"{who} asks for {amount(short.asked, short.resource)}"
-        if short.kind == "exceedsMax":
+        if short.kind == "exceedsMax" and short.potential:
             there = "this machine has" if not book.configured else f"queue {queue} can have"
             flavor = "" if not book.configured else f" of flavor {short.flavor}"
             parts.append(f"{asks}, and {there} {figure(short.potential, short.resource)} at most{flavor}")
-        elif short.kind == "notCovered":
+        elif short.kind in ("exceedsMax", "notCovered"):
             parts.append(f"{asks}, of which {'this machine' if not book.configured else f'queue {queue}'} has none")
         elif short.kind == "flavorMissing":
             parts.append(f"queue {queue} names a flavor {short.flavor}, and there is none")

@@ -1,38 +1,56 @@
 """What if: a list of workflows played through the engine and its queues with a clock that jumps, once for each unit. Called by
 `penstock queue simulate` and by whoever compares queue configurations.
 
-Nothing is modelled here: it is the engine itself with a backend that only takes time, on a store that is thrown away. So what is
-measured is what would happen, as far as the run times are right.
+Nothing is modelled here: it is the engine itself with a backend that only takes time, on a store that keeps nothing. So what is
+measured is what would happen, as far as the run times are right. Two things of a real run depend on how fast this machine is: how
+often the engine looks at what a whole workflow still needs, and how much it does in one turn. Here neither does, so that the same
+list gives the same figures everywhere.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.admission.meter import Fact, Measures, What, measure
-from penstock.admission.model import ClusterQueue, Cohort, Object
+from penstock.admission.model import UNLIMITED, ClusterQueue, Cohort, Object
 from penstock.artifacts.blobs import Blobs
 from penstock.backends.base import Context, Ended, Order
 from penstock.backends.fake import Fake
 from penstock.engine.blueprint import blueprints
 from penstock.engine.book import standing_of
-from penstock.engine.clock import VirtualClock
+from penstock.engine.clock import Standstill, VirtualClock
+from penstock.engine.core import LANES
+from penstock.engine.live import Live
 from penstock.engine.loop import Engine
-from penstock.engine.reserved import base
-from penstock.errors import UserError
+from penstock.engine.reserved import Lot, Reserved, base
+from penstock.errors import Problem, UserError
 from penstock.graph.model import Unit, Workflow
+from penstock.service import wording
 from penstock.service.queueing import vet
-from penstock.service.runs import Submission, own
-from penstock.store.sql import open_store
+from penstock.service.runs import Submission
+from penstock.service.scratch import Row, scratch
+
+if TYPE_CHECKING:
+    from penstock.engine.whole import Whole
 
 UNITS = (Unit.WORKFLOW, Unit.STAGE, Unit.TASK, Unit.REUSE)
+OF_ONE_UNIT = ("P815", "P818")
+"""Why a list may be impossible with one unit, and possible with another."""
+PATIENCE = 30 * 86400.0
+"""Seconds after which nothing will happen any more, although something goes on by the clock."""
+LOOKS = 500
+"""So often in a run it is worked out what a whole workflow still needs, if it has more steps than that."""
+_LANE = "fake"
 Seconds = Callable[[Order], float]
+Progress = Callable[[Unit, int], None]
+"""Told how many tasks are over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,115 +67,199 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended."""
+
+    state: str
+    why: str = ""
+    tasks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
     """What came of it with one unit."""
 
     unit: Unit
     measures: Measures | None = None
     refused: UserError | None = None
-    """It could never have started."""
-    states: Mapping[str, str] = field(default_factory=dict)
-    """How each run ended."""
+    """It could never have started, or stood still in the middle."""
+    runs: Mapping[str, Outcome] = field(default_factory=dict)
+    """In the order of the jobs' submission."""
+    capacity: Mapping[str, int | None] = field(default_factory=dict)
+    """What there is to share, by resource. None: as much as anybody asks for."""
     decisions: int = 0
 
 
 def simulate(
     jobs: Sequence[Job],
-    objects: Sequence[Object],
-    units: Sequence[Unit] = UNITS,
-    documents: Sequence[tuple[str, str, str]] = (),
+    objects: Sequence[Object] = (),
+    units: Iterable[Unit] = UNITS,
+    documents: Sequence[Row] = (),
+    progress: Progress | None = None,
 ) -> list[Played]:
-    """`objects`: the queues. `documents`: instead, rows for the store, as Kueue's manifests."""
-    return [_play(jobs, objects, unit, documents) for unit in units]
+    """`objects`: the queues. `documents`: instead, Kueue's manifests as a store has them. Raises UserError for what is wrong with
+    every unit."""
+    return [_play(jobs, objects, unit, documents, progress) for unit in units]
 
 
-def capacity_of(objects: Sequence[Object]) -> dict[str, int | None]:
+def capacity_of(objects: Iterable[Object]) -> dict[str, int | None]:
     """What the queues have together, by resource."""
-    found: dict[str, int | None] = {}
+    found: dict[str, int] = {}
     for one in objects:
         if isinstance(one, ClusterQueue | Cohort):
             for group in one.groups:
                 for flavor in group.flavors:
                     for resource, quota in flavor.quotas.items():
-                        found[resource] = (found.get(resource) or 0) + quota.nominal
-    return found
+                        found[resource] = found.get(resource, 0) + quota.nominal
+    return {name: amount if amount < UNLIMITED else None for name, amount in sorted(found.items())}
+
+
+def copies(job: Job, many: int, every: float) -> list[Job]:
+    return [dataclasses.replace(job, at=job.at + number * every) for number in range(many)]
+
+
+# -- one unit ---------------------------------------------------------------------------------------------------------
 
 
 def _play(
-    jobs: Sequence[Job], objects: Sequence[Object], unit: Unit, documents: Sequence[tuple[str, str, str]]
+    jobs: Sequence[Job], objects: Sequence[Object], unit: Unit, documents: Sequence[Row], progress: Progress | None
 ) -> Played:
+    ready = _submissions(jobs, unit)
     clock = VirtualClock()
     with tempfile.TemporaryDirectory(prefix="penstock-simulate-") as folder:
-        return clock.run(_run(Path(folder), clock, jobs, objects, unit, documents))
-
-
-async def _run(
-    place: Path,
-    clock: VirtualClock,
-    jobs: Sequence[Job],
-    objects: Sequence[Object],
-    unit: Unit,
-    documents: Sequence[tuple[str, str, str]],
-) -> Played:
-    with open_store(str(place)) as store:
-        if documents:
-            store.put_queue_objects(documents)
-        facts: list[Fact] = []
-        engine = Watched(
-            store, place, Blobs(place / "artifacts"), jobs=1_000_000, now=clock.now, chance=lambda: 0.5, capacity=lambda: objects
-        )  # fmt: skip
-        engine.facts = facts
-        backend = Timed(engine.context, facts, clock)
-        engine.backends = dict.fromkeys(set(engine.on.values()) - {"suspend"}, backend)
+        playing = _Playing(clock, Path(folder), unit, objects, documents, progress)
         try:
-            ready = [_submission(job, unit) for job in jobs]
-            for submission in {id(one.workflow): one for one in ready}.values():
-                vet(engine._open_book(), submission.plan)
-        except UserError as error:
+            return clock.run(playing.play(ready))
+        except Standstill:
+            return playing.stuck()
+
+
+def _submissions(jobs: Sequence[Job], unit: Unit) -> list[tuple[Job, Submission]]:
+    """In the order of time. Jobs that are alike are planned once."""
+    made: dict[Any, Submission] = {}
+    found = []
+    for job in sorted(jobs, key=lambda job: job.at):
+        alike = (id(job.workflow), id(job.params), job.queue, job.priority)
+        if alike not in made:
+            # Nothing is to be reused: what was computed by one run of the list would not be by the next.
+            made[alike] = Submission(
+                job.workflow, job.params, fresh=True, queue=job.queue, priority=job.priority, unit=str(unit)
+            )
+        found.append((job, made[alike]))
+    return found
+
+
+class _Playing:
+    def __init__(
+        self,
+        clock: VirtualClock,
+        place: Path,
+        unit: Unit,
+        objects: Sequence[Object],
+        documents: Sequence[Row],
+        progress: Progress | None,
+    ) -> None:
+        self.clock = clock
+        self.place = place
+        self.unit = unit
+        self.objects = objects
+        self.store = scratch(documents)
+        self.progress = progress
+        self.facts: list[Fact] = []
+        self.lives: list[Live] = []
+        self.engine: Watched | None = None
+
+    async def play(self, ready: Sequence[tuple[Job, Submission]]) -> Played:
+        seconds: dict[str, Seconds] = {}
+
+        def timed(context: Context) -> Timed:
+            told = self.progress
+            return Timed(context, seconds, self.facts, self.clock, None if told is None else lambda n: told(self.unit, n))
+
+        engine = self.engine = Watched(
+            self.store, self.place, Blobs(self.place / "artifacts"), facts=self.facts, clock=self.clock, jobs=1_000_000,
+            id="simulation", on=dict.fromkeys(LANES, _LANE), backends={_LANE: timed}, now=self.clock.now, chance=lambda: 0.5,
+            capacity=lambda: self.objects,
+        )  # fmt: skip
+        refused = self._vetted(engine, ready)
+        if refused is not None:
             await engine.close()
-            return Played(unit=unit, refused=error)
-        lives = []
-
-        async def submit_all() -> None:
-            for job, submission in sorted(zip(jobs, ready, strict=True), key=lambda pair: pair[0].at):
-                if job.at > clock.elapsed:
-                    await asyncio.sleep(job.at - clock.elapsed)
-                run = own(engine, submission.record(store, clock.now()))
-                backend.seconds[run.id] = job.seconds
-                facts.append(Fact(clock.elapsed, run.id, What.SUBMITTED))
-                lives.append(engine.adopt(run, blueprints(submission.workflow, submission.links), submission.params))
-            engine.end()
-
-        engine.clock = clock
-        beside = asyncio.ensure_future(submit_all())
+            return Played(unit=self.unit, refused=refused, capacity=self._capacity())
+        beside = asyncio.ensure_future(self._submit(engine, ready, seconds))
         await engine.run(keep=True)
         await beside
         await engine.close()
-        for live in lives:
-            facts.append(Fact((live.ended or clock.now()) - clock.start, live.run.id, What.ENDED))
-        everything = list(engine.book.queues.cluster_queues.values()) if engine.book is not None else []
-        cohorts = list(engine.book.queues.cohorts.values()) if engine.book is not None else []
         return Played(
-            unit=unit,
-            measures=measure(facts, capacity_of([*everything, *cohorts])),
-            states={live.run.id: live.state for live in lives},
-            decisions=store.last_decision(),
+            unit=self.unit,
+            measures=measure(self.facts, self._capacity()),
+            runs={live.run.id: Outcome(state=live.state, why=live.why, tasks=sum(live.counts.values())) for live in self.lives},
+            capacity=self._capacity(),
+            decisions=self.store.last_decision(),
+        )  # fmt: skip
+
+    def _vetted(self, engine: Engine, ready: Sequence[tuple[Job, Submission]]) -> UserError | None:
+        book = engine._open_book()
+        for submission in {id(one): one for _, one in ready}.values():
+            try:
+                vet(book, submission.plan)
+            except UserError as error:
+                if any(problem.code not in OF_ONE_UNIT for problem in error.problems):
+                    raise
+                return error
+        return None
+
+    async def _submit(
+        self, engine: Engine, ready: Sequence[tuple[Job, Submission]], seconds: dict[str, Seconds]
+    ) -> None:
+        drawn: dict[int, Any] = {}
+        for job, submission in ready:
+            if job.at > self.clock.elapsed:
+                await asyncio.sleep(job.at - self.clock.elapsed)
+            run = self.store.create_run(
+                submission.workflow.name, "", "", submission.params, submission.options, "", self.clock.now()
+            )
+            self.store.take(run.number, engine.me.id, None)
+            seconds[run.id] = job.seconds
+            self.facts.append(Fact(self.clock.elapsed, run.id, What.SUBMITTED))
+            if id(submission) not in drawn:
+                drawn[id(submission)] = blueprints(submission.workflow, submission.links)
+            self.lives.append(engine.adopt(run, drawn[id(submission)], submission.params))
+        engine.end()
+
+    def _capacity(self) -> dict[str, int | None]:
+        book = self.engine.book if self.engine is not None else None
+        if book is None:
+            return {}
+        return capacity_of([*book.queues.cluster_queues.values(), *book.queues.cohorts.values()])
+
+    def stuck(self) -> Played:
+        """Somebody waits, and nothing will ever happen: a queue is stopped, or nobody answers its checks."""
+        engine = self.engine
+        assert engine is not None
+        reasons: dict[str, list[str]] = {}
+        if engine.book is not None:
+            for reserved, lot in engine.lots.values():
+                if not lot.held:
+                    hold = engine.book.queues.explain(lot.key, self.clock.now()).as_data()
+                    said = f"{wording.line_of(hold)}: {wording.cause(hold)}"
+                    reasons.setdefault(said, []).append(wording.called(lot.key))
+        parts = [f"{wording.names([f'/{name}' for name in who])} waits for ever {said}" for said, who in reasons.items()]
+        problem = Problem(
+            "P820", "; ".join(parts) or "something waits for ever", "give --queues a file with queues that admit it"
         )
-
-
-def _submission(job: Job, unit: Unit) -> Submission:
-    # Nothing is to be reused: what was computed by one run of the list would not be by the next.
-    submission = Submission(
-        job.workflow, job.params, fresh=True, queue=job.queue, priority=job.priority, unit=str(unit)
-    )
-    return submission
+        return Played(unit=self.unit, refused=UserError(problem), capacity=self._capacity())
 
 
 class Watched(Engine):
     """Writes down what the queues give and take back."""
 
-    facts: list[Fact]
-    clock: VirtualClock
+    def __init__(self, *args: Any, facts: list[Fact], clock: VirtualClock, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.facts = facts
+        self.clock = clock
+        self._held: dict[str, dict[str, int]] = {}
+        self._standing: dict[str, str] = {}
+        self._looked: dict[int, int] = {}
 
     def _poll(self) -> None:
         """Nobody else writes, and nobody asks whether we are alive."""
@@ -165,49 +267,84 @@ class Watched(Engine):
     def _beat(self) -> None:
         """As above."""
 
+    def _say_why(self, now: float) -> None:
+        """Nobody asks for it, and it is most of the work where many wait."""
+
+    def _pump(self) -> None:
+        # All that there is to do at one moment, however long it takes.
+        super()._pump()
+        while self.more:
+            super()._pump()
+
+    def _whole_shrinks(self, whole: Whole) -> None:
+        over = whole.live.counts.get("succeeded", 0)
+        due = over - self._looked.get(whole.live.number, -LOOKS) > len(whole.plan.level.steps) // LOOKS
+        whole.look_again = 0.0 if due else math.inf
+        if due:
+            self._looked[whole.live.number] = over
+        super()._whole_shrinks(whole)
+
+    def _evict(self, reserved: Reserved, lot: Lot, why: dict[str, Any]) -> None:
+        self.facts.append(Fact(self.clock.elapsed, reserved.live.run.id, What.PREEMPTED, lot.key))
+        super()._evict(reserved, lot, why)
+
+    def _finish(self) -> list[Live]:
+        over = super()._finish()
+        for live in over:
+            self.facts.append(Fact(self.clock.elapsed, live.run.id, What.ENDED))
+        if over and self.stale:
+            self.inbox.wake()  # what they held is free, and that is looked at in the next turn
+        return over
+
     def _admit(self) -> None:
         super()._admit()
         assert self.book is not None
-        held = self.__dict__.setdefault("_held", {})
-        standing = self.__dict__.setdefault("_standing", {})
+        if not self.orders and self.clock.elapsed - self.backend(_LANE).moved > PATIENCE:
+            raise Standstill("nothing has run for a month")
         for key, (_, _, number, _, state, _) in self.batch.workloads.items():
             workload = self.book.queues.workloads.get(key)
             now: dict[str, int] = {}
             if workload is not None:
                 state = standing_of(workload)
-                for fr, amount in workload.held.items() if workload.admission is not None else ():
+                for fr, amount in sorted(workload.held.items()) if workload.admission is not None else ():
                     now[fr.resource] = now.get(fr.resource, 0) + amount
-            before = held.get(key, {})
-            change = {name: now.get(name, 0) - before.get(name, 0) for name in {*now, *before}}
-            was, standing[key] = standing.get(key, ""), state
-            what = What.CHANGED
-            if state != was:
-                what = {"pending": What.QUEUED, "held": What.ADMITTED, "leaving": What.PREEMPTED}.get(
-                    state, What.CHANGED
-                )
-                if state == "over" and was == "pending":
-                    what = What.ADMITTED
-            held[key] = now
-            self.facts.append(
-                Fact(self.clock.elapsed, self._run_id(number), what, key, {n: v for n, v in change.items() if v})
-            )
+            before = self._held.get(key, {})
+            was = self._standing.get(key, "")
+            if now != before or state != was:
+                self._held[key], self._standing[key] = now, state
+                change = {name: now.get(name, 0) - before.get(name, 0) for name in sorted({*now, *before})}
+                what = What.QUEUED if state == "pending" else What.ADMITTED if was in ("", "pending") else What.CHANGED
+                if state == was:
+                    what = What.CHANGED
+                self.facts.append(Fact(self.clock.elapsed, self._run_id(number), what, key, change))
 
 
 class Timed(Fake):
     """Takes the time that a task takes, and says what is in use."""
 
-    def __init__(self, context: Context, facts: list[Fact], clock: VirtualClock) -> None:
-        self.seconds: dict[str, Seconds] = {}
+    def __init__(
+        self,
+        context: Context,
+        seconds: Mapping[str, Seconds],
+        facts: list[Fact],
+        clock: VirtualClock,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        super().__init__(context, lambda order: seconds[order.run](order))
         self.facts = facts
         self.clock = clock
+        self.progress = progress
         self.using: dict[str, tuple[str, dict[str, int]]] = {}
-        super().__init__(context, lambda order: self.seconds[order.run](order))
+        self.over = 0
+        self.moved = 0.0
+        """When something last began or ended."""
 
     def start(self, orders: Sequence[Order]) -> None:
+        self.moved = self.clock.elapsed
         for order in orders:
             needs = {name: amount * order.step.replicas for name, amount in base(order.step.resources).items()}
             self.using[order.id] = (order.run, needs)
-            self.facts.append(Fact(self.clock.elapsed, order.run, What.STARTED, "", {}, needs))
+            self.facts.append(Fact(self.moved, order.run, What.STARTED, "", {}, needs))
         super().start(orders)
         self.orders.clear()
 
@@ -222,8 +359,8 @@ class Timed(Fake):
 
     def _over(self, id: str) -> None:
         run, needs = self.using.pop(id)
-        self.facts.append(Fact(self.clock.elapsed, run, What.CHANGED, "", {}, {name: -v for name, v in needs.items()}))
-
-
-def copies(job: Job, many: int, every: float) -> list[Job]:
-    return [dataclasses.replace(job, at=job.at + number * every) for number in range(many)]
+        self.moved = self.clock.elapsed
+        self.facts.append(Fact(self.moved, run, What.CHANGED, "", {}, {name: -v for name, v in needs.items()}))
+        self.over += 1
+        if self.progress is not None and self.over % 100 == 0:
+            self.progress(self.over)

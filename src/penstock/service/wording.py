@@ -83,7 +83,7 @@ def cause(reason: Reason) -> str:
         case "quota" | "no candidates":
             return f"{missing} short" if missing else "too little is free"
         case "never":
-            return f"{too_much(reason.get('short', ()))}: it can never start"
+            return f"{too_much(reason)}: it can never start"
         case "no flavor":
             return f"no flavor goes with it{': ' if detail else ''}{detail or unfitting(reason.get('short', ()))}"
         case "behind":
@@ -123,13 +123,16 @@ def short_of(shortages: Sequence[Reason]) -> str:
     return vector(nearest)
 
 
-def too_much(shortages: Sequence[Reason]) -> str:
-    for one in shortages:
-        if one.get("kind") == "exceedsMax":
+def too_much(reason: Reason) -> str:
+    """What it asks for that it can never have."""
+    machine = reason.get("cluster_queue") == MACHINE
+    for one in reason.get("short", ()):
+        asks = f"it asks for {amount(one['asked'], one['resource'])}"
+        if one.get("kind") == "exceedsMax" and one["most"]:
             most = figure(one["most"], one["resource"])
-            return f"it asks for {amount(one['asked'], one['resource'])}, and the queue can have {most} at most"
-        if one.get("kind") == "notCovered":
-            return f"it asks for {amount(one['asked'], one['resource'])}, of which the queue has none"
+            return f"{asks}, and {'this machine has' if machine else 'the queue can have'} {most} at most"
+        if one.get("kind") in ("exceedsMax", "notCovered"):
+            return f"{asks}, of which {'this machine' if machine else 'the queue'} has none"
     return "it asks for more than there is"
 
 
@@ -171,7 +174,7 @@ def _sentence(reason: Reason) -> str:
         case "no candidates":
             return f"too little quota is free, and nobody may be stopped for it{behind}"
         case "never":
-            return f"{too_much(reason.get('short', ()))}: it can never start as the queue is"
+            return f"{too_much(reason)}: it can never start as the queue is"
         case "stopped":
             return f"{reason.get('detail', 'the queue is stopped')}: it admits nobody"
     return cause(reason)
