@@ -393,3 +393,24 @@ def test_time_goes_on_at_the_pace_of_samples() -> None:
     put(q, "w", 4)
     q.settle(0.0)
     assert q.next_time(0.0) == 10.0
+
+
+def test_a_line_does_not_grow_by_being_looked_at() -> None:
+    for strategy in Strategy:
+        q = make(None, queue(strategy=strategy))
+        put(q, "first", 4)
+        q.settle(0.0)
+        for number in range(5):
+            put(q, f"w{number}", 2 + number % 2, 1.0 + number)
+        q.cycle(10.0)
+        before = _size(q)
+        for turn in range(50):
+            q.flush("cq", 10.0 + turn)
+            q.cycle(10.0 + turn)
+            q.cycle(10.0 + turn)
+        assert _size(q) <= before + 5
+
+
+def _size(q: Queues) -> int:
+    found = q.lines["cq"]
+    return sum(map(len, found._lanes.values())) + sum(len(row.heap) for row in found._rows.values())

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from penstock.cli.progress import Progress
 from penstock.store.sql import open_store
 from tests.cli.conftest import Result
 from tests.cli.terminal import Terminal
-from tests.cli.test_act import spawn, until
+from tests.cli.test_act import spawn as begin
+from tests.cli.test_act import until
 from tests.cli.test_why import FLOW
 from tests.service.lines import FLAVOR, TWO_TEAMS, Lines, cluster_queue, local_queue, manifest
 
@@ -155,7 +157,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(progress_module, "PAUSE", 0.0)
     monkeypatch.setattr(progress_module, "SHARE", 1e9)
-    found = Terminal(100)
+    found = Terminal(110)
     yield found
     found.close()
 
@@ -166,7 +168,7 @@ def test_the_live_screen_shows_what_stands_in_line(terminal: Terminal) -> None:
     shown.update({}, {}, 1.0, "running", {"fetch": wait})
     shown.update({}, {}, 3.0, "running", {"fetch": wait})
     assert terminal.screen[:3] == [
-        "flow-1  queued 3.0s  ▕░░░░░░░░░░░░░░░░▏ 0 of 7 tasks",
+        "flow-1  queued 3.0s  ▕░░░░░░░░░░░░░░░░░░▏ 0 of 7 tasks",
         f"  ▷ fetch       2.0s  {wait}",
         "  · train  ×4         after fetch",
     ]
@@ -196,6 +198,17 @@ def test_in_a_pipe_a_wait_is_told_once_for_each_queue() -> None:
 
 
 # -- several runs at once ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def spawn(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """A command in a process of its own, which is ended if the test fails meanwhile."""
+    with begin(*words) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
 
 
 def write(teams: Path, name: str, cpu: int = 1) -> str:
@@ -230,11 +243,13 @@ def test_a_run_waits_for_another_and_starts_when_that_ends(penstock: Penstock, t
             assert listed == {"one-1": "running", "two-1": "queued"}
             said = penstock("why", "two-1").out
             assert "in queue team-b (ClusterQueue shared): 1 cpu." in said and "one-1/work has 2 cpu" in said
-            assert "waits behind" not in said
-            assert "waits: 1 cpu short" in penstock("plan", "two.yaml", "--queue", "team-a").out
+            assert "waits behind 1: 1 cpu short" in penstock("plan", "two.yaml", "--queue", "team-a").out
+            assert two.stderr is not None
+            told = [two.stderr.readline() for _ in range(2)]
+            assert told == ["two-1  running\n", "work  waiting in queue team-b: 1 cpu short\n"]
             (teams / "go-two").touch()
             (teams / "go-one").touch()
-            assert "work  waiting in queue team-b: 1 cpu short" in over(two)[1]
+            over(two)
         over(one)
     assert (one.returncode, two.returncode) == (0, 0)
     history = json.loads(penstock("why", "two-1", "-o", "json").out)["history"]

@@ -46,7 +46,7 @@ def chain(notes: str):
     return hop(notes, "hop-7", x)
 
 
-# Out and in again. Each value is too large for a record, and is kept beside it.
+# Out and in again, through the queue of this machine. Each value is too large for a record, and is kept beside it.
 
 
 @task
@@ -55,14 +55,14 @@ def shards(notes: str, n: int) -> list[int]:
     return list(range(n))
 
 
-@task
+@task(cpu=0.5)
 def work(notes: str, i: int) -> str:
     note(notes, f"work[{i}]")
     time.sleep(0.002 * (i % 4))
     return str(i) * 20_000
 
 
-@task
+@task(cpu=1)
 def total(notes: str, xs: list[str]) -> int:
     note(notes, "total")
     return sum(map(len, xs))

@@ -124,6 +124,26 @@ def test_a_stage_keeps_the_place_of_its_run(place: Path) -> None:
     assert yard.times(old.run.id, "second")[0][0] < yard.times(young.run.id, "other")[0][0]
 
 
+def test_stages_stand_in_line_from_the_start_and_take_no_part_before_their_time(place: Path) -> None:
+    yard = Yard(place, queue("q", 2, queueingStrategy="StrictFIFO"))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine())
+        live = yard.submit(
+            engine, flow(step("a", cpu=2), step("b", "a", cpu=2), step("c", "b", cpu=2), step("d", "c", cpu=0))
+        )
+        await asyncio.sleep(1)
+        before = {one.key.rpartition("/")[2]: one.state for one in engine.store.workloads()}
+        await asyncio.sleep(10)
+        return live, before, {one.key.rpartition("/")[2]: one.state for one in engine.store.workloads()}
+
+    live, before, after = yard.play(main)
+    assert before == {"a": "held", "b": "gated", "c": "gated"}
+    assert after == {"b": "held", "c": "gated"}
+    assert yard.left() == []
+    assert live.state == "succeeded"
+
+
 def test_a_preempted_task_is_stopped_and_queued_again_and_nothing_is_held_against_it(place: Path) -> None:
     yard = Yard(place, queue("q", 4, **PREEMPTING))
 

@@ -97,6 +97,18 @@ def test_a_check_that_nobody_answers_is_worth_a_word(bare: Store) -> None:
     assert done == [("AdmissionCheck", "budget")] and [problem.code for problem in warnings] == ["P819"]
 
 
+def test_a_queue_without_a_selector_takes_nothing_which_is_said_when_it_is_made_planned_and_run(bare: Store) -> None:
+    shut = cluster_queue("shut")
+    del shut["spec"]["namespaceSelector"]
+    _, warnings = apply(bare, (manifest(FLAVOR, shut), "q.yaml"))
+    assert [(problem.code, problem.severity) for problem in warnings] == [("P819", "warning")]
+    workflow = flow(step("a"))
+    assert verdicts(workflow, bare)["a"] == "never fits: ClusterQueue 'shut' takes nothing from namespace 'default'"
+    with pytest.raises(PlanError) as refused:
+        vet(book_of(bare), make(workflow))
+    assert codes(refused.value) == ["P819"]
+
+
 def test_the_file_of_a_run_is_applied_when_it_has_changed_and_undoes_nothing_else(bare: Store, tmp_path: Path) -> None:
     file = tmp_path / "penstock.yaml"
     assert from_file(bare, None, tmp_path) == ()

@@ -92,6 +92,7 @@ def _node_of(state: State, workload: Workload) -> Node | None:
 def run(q: Hall, now: float, roots: Collection[str] | None = None) -> Cycle:
     """Over the heads of all lines, or of those below some roots. Marks the roots in which another cycle would do more."""
     q.state.cycle += 1
+    q.flushed.difference_update(q.trees if roots is None else roots)
     entries: list[Entry] = []
     refused: list[Entry] = []
     for queue, place in _pop(q, roots):

@@ -50,6 +50,8 @@ class Hall:
         """LocalQueue -> the keys of its Workloads."""
         self.stirred: set[str] = set()
         """Roots of trees in which something has changed since they were last found at rest."""
+        self.flushed: set[str] = set()
+        """Roots below which nobody was parked since everybody was tried again."""
         self.scans: dict[str, set[tuple[str, Hashable]]] = {}
         """By root: how far the search for flavors had come, for whom, since something changed there."""
         self.why_inactive: dict[str, str] = {}
@@ -182,6 +184,9 @@ class Hall:
         if root is None:
             return
         self.stir(queue)
+        if root in self.flushed:
+            return
+        self.flushed.add(root)
         for name in self.trees[root]:
             line = self.lines[name]
             if line.barred or line.parked:

@@ -196,6 +196,11 @@ def _let_back(q: Hall, workload: Workload, now: float) -> bool:
     return over
 
 
+def look_again(q: Hall, workload: Workload, now: float) -> None:
+    if workload.admission is None and workload.held_back and _let_back(q, workload, now):
+        q.enqueue(workload, now)
+
+
 def unreserve(q: Hall, workload: Workload, now: float) -> None:
     """It had quota, but was not admitted yet: it just loses it."""
     queue = q.queue_of(workload)
@@ -241,8 +246,7 @@ def stops(q: Hall, now: float) -> list[Evicted]:
     found = []
     for workload in list(q.workloads.values()):
         if workload.admission is None:
-            if workload.held_back and _let_back(q, workload, now):
-                q.enqueue(workload, now)
+            look_again(q, workload, now)
             continue
         local_queue = q.local_queues.get(_local_queue(workload))
         queue = q.cluster_queues.get(workload.admission.cluster_queue)

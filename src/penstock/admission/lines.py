@@ -62,6 +62,8 @@ class Row:
     lane: str
     heap: list[tuple[QueueKey, int, Place]] = field(default_factory=list)
     size: int = 0
+    led: set[QueueKey] = field(default_factory=set)
+    """The heads of it that the line knows of, now or before."""
 
     def head(self) -> Place | None:
         heap = self.heap
@@ -307,6 +309,7 @@ class Line:
             if place is not None and place.order == order and row.shape not in self.barred:
                 return place
             heappop(heads)
+            row.led.discard(order)
         return None
 
     def _stand(self, place: Place) -> None:
@@ -325,8 +328,9 @@ class Line:
     def _lead(self, row: Row) -> None:
         """Somebody else stands at the head of the row: the line goes by that."""
         head = row.head()
-        if head is not None:
+        if head is not None and head.order not in row.led:
             self._ticks += 1
+            row.led.add(head.order)
             heappush(self._lanes[row.lane], (head.order, self._ticks, row))
 
     def _park(self, place: Place) -> None:

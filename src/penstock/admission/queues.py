@@ -108,6 +108,10 @@ class Queues(Hall):
         """It has stopped after an eviction: what it held is free, and it queues again, if it may."""
         lifecycle.release(self, self.workloads[key], now)
 
+    def look_again(self, key: str, now: float) -> None:
+        """If what held it back is over by now, it queues again."""
+        lifecycle.look_again(self, self.workloads[key], now)
+
     def finish(self, key: str, now: float) -> None:
         workload = self.workloads[key]
         self.remove(key, now)

@@ -112,7 +112,7 @@ def rebuild(q: Hall, now: float) -> None:
         line.flush(now, q.admits(name))
         for place in line.places.values():
             place.workload.memory = None
-    q.stirred = set(q.trees)
+    q.stirred, q.flushed = set(q.trees), set()
 
 
 def _wrong(q: Hall, queue: ClusterQueue) -> str:

@@ -1,5 +1,5 @@
-"""The commands about queues: penstock queue ls, show, apply, drain, resume, delete. What they do is in queueing, imported when they
-run."""
+"""The commands about queues: penstock queue ls, show, apply, drain, resume, delete, simulate. What they do is in queueing and
+simulating, imported when they run."""
 
 from __future__ import annotations
 
@@ -132,3 +132,89 @@ def delete(names: tuple[str, ...], everything: bool, output: str) -> None:
     if everything == bool(names):
         raise click.UsageError("Name what is to go, or say --all.", click.get_current_context())
     queueing.delete(names, everything, output)
+
+
+@queue.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--queues", metavar="FILE", help="With the queues of this file.  [default: those that there are, or this machine]"
+)
+@click.option("--capacity", metavar="AMOUNTS", help="With one queue of this size instead: cpu=64,memory=256Gi.")
+@click.option("--queue", "names", multiple=True, metavar="NAME", help="Dealt out to the runs in turn; repeat for more.")
+@click.option("--priority", "priorities", multiple=True, metavar="NAME|N", help="Likewise.")
+@click.option(
+    "--unit",
+    "units",
+    multiple=True,
+    type=click.Choice(["workflow", "stage", "task", "reuse"]),
+    help="Only with this unit; repeat for more.",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(0, 1e9),
+    default=0.0,
+    metavar="SECONDS",
+    help="Between one submission and the next.  [default: 0]",
+)
+@click.option("--repeat", type=click.IntRange(1, 100_000), default=1, metavar="N", help="The whole list so many times.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, 1e9),
+    default=60.0,
+    metavar="S",
+    help="How long a task takes of which nothing is known.  [default: 60]",
+)
+@click.option(
+    "--runtime",
+    "runtimes",
+    multiple=True,
+    metavar="STEP=SECONDS",
+    help="How long the tasks of a step take; repeat for more.",
+)
+@click.option(
+    "-p", "--param", "given", multiple=True, metavar="KEY=VALUE", help="A parameter, for every workflow that has it."
+)
+@click.option(
+    "--measured",
+    is_flag=True,
+    help="Tasks of a recording ask for what each of them took, not for what the largest of its kind took.",
+)
+@click.option("--plot", metavar="FILE", help="Draw usage over time, as .svg or .png.")
+@click.option("-v", "--verbose", is_flag=True, help="All remarks on what was assumed.")
+@_output
+def simulate(
+    files: tuple[str, ...],
+    queues: str | None,
+    capacity: str | None,
+    plot: str | None,
+    verbose: bool,
+    output: str,
+    **options: Any,
+) -> None:
+    """Play workflows through the queues with a clock that jumps, and compare the units.
+
+    FILEs are workflows (Python, YAML, JSON) or recordings in WfFormat, the JSON of wfcommons.org; they are submitted in this order. The
+    admission code is the one that runs use; only the tasks are not run: they take the time that they took in the last run that
+    succeeded here, or that was recorded, or --seconds. The queues are empty at the beginning, and nothing is written.
+
+    \b
+    makespan   from the first submission to the last end
+    delay      from a run's submission to its first start: mean/longest of the runs
+    waiting    how long anything of a run stood in line
+    stalled    the part of it during which nothing of the run ran
+    used       of what there is, over the makespan
+    wasted     reserved and not used, and its share of what was reserved
+    preempted  how often a reservation was taken back for another
+    workloads  how many reservations stood in line
+
+    A unit whose reservations could never be admitted says so; if that is true of all of them, the exit code is 2.
+
+    As JSON: {queues, capacity, jobs: [{workflow, file, at, queue, priority}], remarks, units: [{unit, makespan, delay: {mean, max},
+    waiting, stalled, preemptions, workloads, resources: {NAME: {capacity, utilisation, reserved, used, wasted, peak_reserved,
+    peak_used}}, runs: {RUN: {state, tasks, submitted, started, ended, delay, waiting, stalled, preemptions}}} or {unit, refused}]}.
+    Times are seconds; reserved, used and wasted are cores, bytes or pieces times seconds."""
+    from penstock.cli import simulating
+
+    if queues is not None and capacity is not None:
+        raise click.UsageError("Give --queues or --capacity, not both.", click.get_current_context())
+    simulating.simulate(files, queues, capacity, plot, verbose, output, **options)

@@ -5,6 +5,8 @@ The words are service.wording's; here they get their places on the screen.
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -82,7 +84,8 @@ def _wait(found: Why, wait: Wait, now: float) -> None:
             lost = reason.get("state") == "lost"
             text = f"nobody runs {found.run.id}: " + ("its process is gone." if lost else "it was stopped.")
             fix = f"penstock resume {found.run.id}"
-    render.print_line([(text, {})])
+    for part in textwrap.wrap(text, shutil.get_terminal_size().columns) if render.is_terminal() else [text]:
+        render.print_line([(part, {})])
     if fix:
         _fact("help", fix)
 
@@ -105,15 +108,21 @@ def _queue(wait: Wait, name: str, since: str) -> None:
     tasks = f"{wait.tasks:,} tasks, " if wait.tasks > 1 else ""
     verb = "has waited" if since else "waits"
     head = f"{name} {verb}{since} {wording.line_of(reason)}{behind}: {tasks}{wording.vector(wait.asks)}."
-    render.print_line([(head, {"bold": True})])
+    for part in textwrap.wrap(head, shutil.get_terminal_size().columns) if render.is_terminal() else [head]:
+        render.print_line([(part, {"bold": True})])
     for label, text in wording.lines(reason, wait.who, name):
         if label == "why" and wait.own:
             text = "its own tasks hold what there is: each that ends lets the next one start"
         _fact(label, text)
 
 
-def _fact(label: str, text: str) -> None:
-    render.print_line([(f"  {label:<8} ", DIM), (render.clean(text), {})])
+def _fact(label: str, text: str, lead: str = "") -> None:
+    """In a pipe one line; on a terminal as many as it takes: nothing of a reason is cut."""
+    whole = render.clean(text)
+    room = max(30, shutil.get_terminal_size().columns - 11 - len(lead))
+    for number, part in enumerate(textwrap.wrap(whole, room) if render.is_terminal() else [whole]):
+        head = f"  {'' if number else label:<8} "
+        render.print_line([(head, DIM), (lead if not number else " " * len(lead), DIM), (part, {})])
 
 
 # -- what was -------------------------------------------------------------------------------------------------------------
@@ -122,7 +131,7 @@ def _fact(label: str, text: str) -> None:
 def _past(found: Why) -> None:
     rows = [(spell.start, _spell(spell)) for spell in found.history if (spell.end or 0.0) - spell.start >= BLINK]
     rows += [(one["at"], f"{one['path']} was stopped: {wording.eviction(one)}") for one in found.evictions]
-    rows.sort(key=lambda row: row[0])
+    rows = sorted(dict.fromkeys((int(at), text) for at, text in rows))  # several lots of a stage may say the same
     if not rows:
         if not found.waits and (found.ended or found.state in ("succeeded", "failed", "cancelled")):
             render.note("it never waited in a queue")
@@ -132,8 +141,7 @@ def _past(found: Why) -> None:
     if len(shown) < len(rows):
         render.print_line([(f"  … {len(rows) - len(shown):,} earlier ones; -o json has all", DIM)])
     for number, (at, text) in enumerate(shown):
-        label = "earlier" if number == 0 else ""
-        render.print_line([(f"  {label:<8} ", DIM), (f"{_clock(at)}  ", DIM), (render.clean(text), {})])
+        _fact("earlier" if number == 0 else "", text, f"{_clock(at)}  ")
 
 
 def _spell(spell: Spell) -> str:

@@ -16,18 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.engine.attempts import GRACE
 from penstock.engine.live import Live, extra
-from penstock.engine.machine import StepState, Task
+from penstock.engine.machine import Scope, StepState, Task
 from penstock.engine.sharing import Sharing
-from penstock.graph.model import Http, Suspend, Unit
+from penstock.graph.model import Http, Step, Suspend, Unit
 from penstock.store.base import Disconnected
 
 if TYPE_CHECKING:
+    from penstock.engine.blueprint import StepPlan
     from penstock.engine.book import Book
     from penstock.engine.reserved import Lot, Reserved
     from penstock.engine.whole import Whole
 
 LOOK_AHEAD = 4096
 """Tasks of a step whose results are looked up before anything is asked of a queue for them."""
+GATE = "penstock/upstream"
+"""What holds a stage back until the steps before it are over."""
+AHEAD = 2_000
+"""Steps of a workflow up to which stages are put in line before their time; beyond, when it has come. Their place is the same."""
 SINGLES = 64
 """Workloads of one step that stand in line at once where each task is one; those behind are just like them."""
 
@@ -94,6 +99,8 @@ class Admitting(Sharing):
             live.settle()
             self._take_back(live)
         for live in list(self.lives.values()):
+            if not live.ahead:
+                self._reserve_ahead(live)
             self._ask(live)
         self._let_idle_go(now)
         while True:
@@ -117,6 +124,20 @@ class Admitting(Sharing):
         book.version = number
         self.stale = False
         return news
+
+    def _survives(self) -> bool:
+        """What is written again is written as a new decision: others have seen later ones by now."""
+        if super()._survives():
+            return True
+        if self.batch.workloads:
+            try:
+                number = self.store.next_decision()
+            except Disconnected:
+                return False
+            rows = self.batch.workloads.items()
+            self.batch.workloads = {key: (key, number, *row[2:]) for key, row in rows}
+            self.stale = True
+        return False
 
     def _set_alarm(self, at: float | None, now: float) -> None:
         if self._alarm is not None:
@@ -144,7 +165,7 @@ class Admitting(Sharing):
             self.stale = True
 
     def waits_in_line(self) -> bool:
-        return any(not lot.held for _, lot in self.lots.values())
+        return any(not lot.held and not lot.gated for _, lot in self.lots.values())
 
     # -- what comes back ----------------------------------------------------------------------------------------------
 
@@ -238,7 +259,10 @@ class Admitting(Sharing):
         reserved.states.discard(state)
         now = self.now()
         for lot in list(reserved.lots.values()):
-            if state in lot.asked and (not lot.held or lot.leaving):
+            if lot.gated:
+                if not reserved.heir_of(state) and not reserved.states:
+                    self._end_lot(lot, now)  # it never had to ask
+            elif state in lot.asked and (not lot.held or lot.leaving):
                 lot.asked[state] = 0
                 if not lot.leaving and not any(lot.asked.values()):
                     self._end_lot(lot, now)
@@ -255,6 +279,28 @@ class Admitting(Sharing):
                     lot.idle = 0
                     if not lot.leaving and not lot.busy:
                         self._end_lot(lot, now)
+
+    # -- ahead of time --------------------------------------------------------------------------------------------------
+
+    def _reserve_ahead(self, live: Live) -> None:
+        """Put the stages that are known in line at once, gated: they take no part before their time has come, but everybody can
+        see that they will, and where they stand then."""
+        live.ahead = True
+        unit = self.unit_of(live)
+        root = live.machine.root
+        if unit not in (Unit.STAGE, Unit.REUSE) or len(root.blueprint.plans) > AHEAD:
+            return
+        now = self.now()
+        for plan, outcome, state in zip(root.blueprint.plans, root.outcomes, root.states, strict=True):
+            queues = (plan.step.resources or self.strict) and plan.inner is None
+            if plan.number >= root.blueprint.main or outcome is not None or state is not None or not queues:
+                continue
+            if isinstance(plan.step.action, Suspend | Http):
+                continue
+            reserved = self._reserved_for(live, plan, root)
+            assert reserved is not None
+            if not reserved.lots and not reserved.states:
+                self._new_lot(reserved, {}, now, plan.step)
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
@@ -305,19 +351,22 @@ class Admitting(Sharing):
         return live.machine.blueprint.workflow.unit or Unit.STAGE
 
     def _reserved_of(self, live: Live, state: StepState, make: bool = True) -> Reserved | None:
+        return self._reserved_for(live, state.plan, state.scope, make)
+
+    def _reserved_for(self, live: Live, plan: StepPlan, scope: Scope, make: bool = True) -> Reserved | None:
         from penstock.engine.reserved import Reserved, heirs_of
 
-        step = state.plan.step
+        step = plan.step
         unit = self.unit_of(live)
-        name = state.full_path
+        name = scope.prefix + step.name
         chain: tuple[str, ...] = (step.name,)
         if unit is Unit.REUSE:
             if live.chains is None:
                 live.chains = heirs_of(live.machine.blueprint.workflow, live.run.params)
-            chain = live.chains.get(state.path, chain)
-            name = state.scope.prefix + chain[0]
+            chain = live.chains.get(scope.step_prefix + step.name, chain)
+            name = scope.prefix + chain[0]
         elif step.group is not None and unit is Unit.STAGE:
-            name = state.scope.prefix + step.group
+            name = scope.prefix + step.group
         found = self.reserved.get((live.number, name))
         if found is None and make:
             assert self.book is not None
@@ -335,6 +384,8 @@ class Admitting(Sharing):
         return self._orders
 
     def _ask_for(self, reserved: Reserved, states: list[StepState]) -> None:
+        from penstock.engine.reserved import MOST_SHAPES, shapes
+
         book = self.book
         assert book is not None
         now = self.now()
@@ -352,10 +403,14 @@ class Admitting(Sharing):
                 for _ in range(1 if gang else min(lacking, SINGLES - len(reserved.waiting()))):
                     self._new_lot(reserved, {state: lacking if gang else 1}, now)
             return
+        gated = next((lot for lot in reserved.lots.values() if lot.gated), None)
+        if gated is not None and len(shapes(more)) <= MOST_SHAPES:
+            gated.asked, gated.gated, gated.since = more, False, now
+            book.queues.resize(gated.key, reserved.podsets(more), now)
+            book.queues.ungate(gated.key, GATE, now)
+            return
         growing = next((lot for lot in reserved.waiting() if not lot.leaving and lot.asked.keys() >= more.keys()), None)
         if growing is None:
-            from penstock.engine.reserved import MOST_SHAPES, shapes
-
             kinds = shapes(more)
             for at in range(0, len(kinds), MOST_SHAPES):
                 some = [state for states in kinds[at : at + MOST_SHAPES] for state in states]
@@ -378,13 +433,17 @@ class Admitting(Sharing):
                     lot.idle = 0
                     self._give_back(lot)
 
-    def _new_lot(self, reserved: Reserved, asked: dict[StepState, int], now: float) -> None:
-        from penstock.engine.reserved import Lot
+    def _new_lot(self, reserved: Reserved, asked: dict[StepState, int], now: float, gated: Step | None = None) -> None:
+        """`gated`: for a step whose time has not come, and of which nobody knows how many tasks it will have."""
+        from penstock.engine.reserved import Lot, one_of
 
         assert self.book is not None
         name = reserved.next_name()
-        workload = reserved.workload(name, reserved.podsets(asked))
+        workload = reserved.workload(name, reserved.podsets(asked) if gated is None else (one_of(gated),))
         lot = Lot(workload.key, dict(asked), now)
+        if gated is not None:
+            lot.gated = True
+            workload.gates = frozenset({GATE})
         reserved.lots[lot.key] = lot
         self.lots[lot.key] = (reserved, lot)
         self.book.submit(workload, reserved.live.number, now)
@@ -419,6 +478,8 @@ class Admitting(Sharing):
         lot.held = True
         if live.limit is not None:
             self._limit_run(live, now)
+        if self.book.queues.config.pods_ready_timeout is not None:
+            self.book.queues.ready(lot.key, now)  # what runs on this machine is ready when it is started
         data = {
             "workload": lot.key,
             "queue": workload.admission.cluster_queue,
@@ -615,7 +676,7 @@ class Admitting(Sharing):
         """Each wait is written down with its reason, and again when the reason is another."""
         assert self.book is not None
         for reserved in self.reserved.values():
-            lot = next((lot for lot in reserved.lots.values() if not lot.held), None)
+            lot = next((lot for lot in reserved.lots.values() if not lot.held and not lot.gated), None)
             if lot is None:
                 continue
             kind = self.book.queues.hold_kind(lot.key, now)

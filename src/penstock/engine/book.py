@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from penstock.admission.config import config_of
 from penstock.admission.model import (
     PODS,
     Admission,
+    Check,
     CheckState,
     ClusterQueue,
     Cohort,
     Config,
     Eviction,
     LocalQueue,
+    Namespace,
     Object,
     PodSet,
     PodSetAssignment,
@@ -36,7 +39,7 @@ from penstock.store.base import Standing
 from penstock.store.sql import Store
 
 KINDS: Mapping[str, type] = {
-    "ResourceFlavor": ResourceFlavor, "ClusterQueue": ClusterQueue, "Cohort": Cohort, "LocalQueue": LocalQueue, "WorkloadPriorityClass": PriorityClass,
+    "ResourceFlavor": ResourceFlavor, "ClusterQueue": ClusterQueue, "Cohort": Cohort, "LocalQueue": LocalQueue, "WorkloadPriorityClass": PriorityClass, "AdmissionCheck": Check, "Namespace": Namespace,
 }  # fmt: skip
 CONFIGURATION = "Configuration"
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -60,7 +63,7 @@ class Book:
         rows = self.store.queue_objects()
         documents = [(kind, json.loads(text)) for kind, _, _, text in rows if text is not None]
         self.configured = any(kind != CONFIGURATION for kind, _ in documents)
-        self.queues = Queues(_config(documents))
+        self.queues = Queues(_config(documents), answer)
         self.owners = {}
         objects = objects_of(doc for kind, doc in documents if kind != CONFIGURATION)
         self.queues.apply([*(self.defaults if not self.configured else ()), *objects], now)  # type: ignore[list-item]
@@ -71,20 +74,18 @@ class Book:
 
     def catch_up(self, now: float) -> set[str]:
         """What others have written since. Returns the Workloads that they have changed."""
-        news = {standing.key for standing in self._rows()}
+        news: set[str] = set()
         rows = self.store.queue_objects(self.version)
-        if any(kind == CONFIGURATION or not self.configured for kind, *_ in rows):
+        if any(kind == CONFIGURATION or text is None or not self.configured for kind, _, _, text in rows):
             mine = set(self.owners)
             self.load(now)
             return mine | set(self.owners)
         if rows:
-            gone = [(KINDS[kind], name) for kind, name, _, text in rows if text is None]
             self.queues.apply(objects_of(json.loads(text) for *_, text in rows if text is not None), now)  # type: ignore[arg-type]
-            for kind, name in gone:
-                self.queues.delete(kind, name, now)
             self.queues.apply(with_own_names(self.queues), now)
             news |= self.queues.touched
-        for standing in self._rows():
+        for standing in self.store.workloads(self.version):
+            news.add(standing.key)
             touched = standing.key in self.queues.touched
             if standing.key in self.queues.workloads:
                 self.queues.remove(standing.key, now)
@@ -95,12 +96,10 @@ class Book:
                 self.queues.touched.discard(standing.key)
         return news
 
-    def _rows(self) -> list[Standing]:
-        return self.store.workloads(self.version)
-
     def _restore(self, standing: Standing, now: float) -> None:
         self.owners[standing.key] = (standing.run, standing.engine)
         self.queues.submit(from_document(standing.document), now)
+        self.queues.look_again(standing.key, now)
 
     def submit(self, workload: Workload, run: int, now: float) -> None:
         self.owners[workload.key] = (run, self.me)
@@ -156,6 +155,25 @@ class Book:
         return found
 
 
+def answer(name: str, workload: Workload) -> CheckState:
+    """What an admission check says: the function that is registered under its name as an entry point of `penstock.checks`, called
+    with the Workload. Where there is none, or it breaks, the answer is still to come."""
+    found = _checks().get(name)
+    if found is None:
+        return CheckState.PENDING
+    try:
+        return CheckState(found.load()(workload))
+    except Exception:
+        return CheckState.PENDING
+
+
+@cache
+def _checks() -> dict[str, Any]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group="penstock.checks")}
+
+
 def queue_called(queues: Queues, name: str | None) -> tuple[str, str] | None:
     """None: there is no such queue, or none was named and it is not clear which is meant."""
     if name is None:
@@ -187,7 +205,9 @@ def with_own_names(queues: Queues) -> list[LocalQueue]:
 def standing_of(workload: Workload) -> str:
     if workload.eviction is not None and workload.admission is not None:
         return "leaving"
-    return "pending" if workload.admission is None else "held"
+    if workload.admission is not None:
+        return "held"
+    return "gated" if workload.gates else "pending"
 
 
 def _config(documents: Iterable[tuple[str, Any]]) -> Config:

@@ -101,6 +101,8 @@ class Live:
         self.bundle: str = run.options.get("bundle") or ""
         self.place: str = run.options.get("place") or ""
         self.timer: asyncio.TimerHandle | None = None
+        self.ahead = False
+        """Its stages have been put in line."""
         self.limit: float | None = None
         """Seconds that the run may take, as long as they have not begun to count."""
         self.chains: dict[str, tuple[str, ...]] | None = None

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.admission.model import PodSet, Requirement, Toleration, Workload
 from penstock.engine.live import Live
 from penstock.engine.machine import StepState
-from penstock.graph.model import Placement, Unit, Workflow
+from penstock.graph.model import Placement, Step, Unit, Workflow
 
 
 def base(resources: Mapping[str, int]) -> dict[str, int]:
@@ -79,10 +79,15 @@ def podset(states: Sequence[StepState], asked: Mapping[StepState, int], elastic:
     )
 
 
+def one_of(step: Step) -> PodSet:
+    """The pods of one task."""
+    return PodSet(count=step.replicas, requests=base(step.resources), **where(step.placement))
+
+
 class Lot:
     """One Workload of a reservation. Each task that it lets start has it as its permit."""
 
-    __slots__ = ("_kinds", "_of", "asked", "granted", "held", "idle", "key", "leaving", "since")
+    __slots__ = ("_kinds", "_of", "asked", "gated", "granted", "held", "idle", "key", "leaving", "since")
 
     def __init__(self, key: str, asked: dict[StepState, int], since: float) -> None:
         self.key = key
@@ -92,6 +97,8 @@ class Lot:
         """Permits, by step, that are in use."""
         self.idle = 0
         """Permits that wait for the stage that takes over."""
+        self.gated = False
+        """Its time has not come."""
         self.held = False
         self.leaving = False
         """It was evicted: it is gone when its tasks have stopped."""
@@ -155,7 +162,7 @@ class Reserved:
         return sum(lot.asked.get(state, 0) for lot in self.lots.values() if not lot.held or lot.leaving)
 
     def waiting(self) -> list[Lot]:
-        return [lot for lot in self.lots.values() if not lot.held]
+        return [lot for lot in self.lots.values() if not lot.held and not lot.gated]
 
     def podsets(self, asked: Mapping[StepState, int]) -> tuple[PodSet, ...]:
         """One for each kind of pods. Of several kinds, all start or none does."""

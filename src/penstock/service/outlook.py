@@ -17,7 +17,18 @@ from penstock.admission.model import Workload
 from penstock.admission.queues import Queues
 from penstock.engine.book import Book
 from penstock.service import wording
-from penstock.service.queueing import FILE, Asked, asked, emptied, is_applied, machine, no_such, read_file, rows_of
+from penstock.service.queueing import (
+    FILE,
+    Asked,
+    asked,
+    emptied,
+    is_applied,
+    machine,
+    no_such,
+    read_file,
+    rows_of,
+    shut_out,
+)
 from penstock.store.base import Run, Standing
 from penstock.store.sql import Store
 
@@ -47,6 +58,8 @@ class Outlook:
         if self.verdict in ("fits now", "fits in part"):
             some = f"{self.tasks:,} of {self.of:,} fit now" if self.verdict == "fits in part" else "fits now"
             return some + (f", stopping {wording.names(self.stopped, 2)}" if self.stopped else "")
+        if self.verdict == "never fits" and self.detail:
+            return f"never fits: {self.detail}"
         if self.verdict == "never fits":
             return f"never fits: {wording.unfitting(self.reason.get('short', ())) or wording.too_much(self.reason)}"
         line = f" behind {self.behind:,}" if self.behind else ""
@@ -124,6 +137,9 @@ def _look(book: Book, empty: Queues, one: Asked, now: float) -> Outlook:
     queue = queues.queue_of(workload)
     if queue not in queues.cluster_queues:
         return Outlook("no queue", detail=no_such(book, one.queue).message)
+    shut = shut_out(book, workload)
+    if shut:
+        return Outlook("never fits", queue, detail=shut)
     never = fits_ever(empty, workload)
     if never:
         short = [one.as_data() for one in never]

@@ -153,22 +153,24 @@ def rows_of(store: Store | None, *sources: tuple[str, str]) -> tuple[list[tuple[
         rows += [(_kind(one), _name(one), json.dumps(document(one))) for one in found.objects]
         if found.configuration is not None:
             rows.append((CONFIGURATION, "", json.dumps(found.configuration)))
-        warnings += [*found.warnings, *_unanswered(found)]
+        warnings += [*found.warnings, *_idle(found)]
     return rows, tuple(warnings)
 
 
-def _unanswered(found: Any) -> list[Problem]:
-    return [
-        Problem(
-            "P819",
-            f"nobody answers the admission check {one.name!r} here: what queues that ask for it would admit goes on waiting",
-            "leave it out of the queues that runs on this machine use",
-            source=source,
-            severity="warning",
-        )
-        for one, source in zip(found.objects, found.sources, strict=True)
-        if isinstance(one, Check)
-    ]
+def _idle(found: Any) -> list[Problem]:
+    """Queues that are right as Kueue sees it, and would let nobody in."""
+    warnings = []
+    for one, source in zip(found.objects, found.sources, strict=True):
+        if isinstance(one, Check):
+            message = f"nobody answers the admission check {one.name!r} here: what queues that ask for it would admit goes on waiting"
+            fix = "leave it out of the queues that runs on this machine use"
+        elif isinstance(one, ClusterQueue) and one.namespaces is None:
+            message = f"ClusterQueue {one.name!r} has no namespaceSelector, and so it takes nothing from anybody"
+            fix = "add `namespaceSelector: {}`, which takes from all"
+        else:
+            continue
+        warnings.append(Problem("P819", message, fix, source=source, severity="warning"))
+    return warnings
 
 
 def _refused(before: Mapping[tuple[str, str], Any], found: Any) -> list[Problem]:
@@ -331,6 +333,9 @@ def _never(book: Book, plan: Plan) -> list[Problem]:
     problems: list[Problem] = []
     more = 0
     for one in asked(book, plan):
+        shut = shut_out(book, one.workload)
+        if shut:
+            return [Problem("P819", shut, "change its namespaceSelector: `{}` takes from all", where="queue")]
         if one.shape not in seen:
             seen[one.shape] = fits_ever(empty, one.workload)
         if seen[one.shape]:
@@ -342,6 +347,15 @@ def _never(book: Book, plan: Plan) -> list[Problem]:
         last = problems[-1]
         problems[-1] = dataclasses.replace(last, message=f"{last.message}; and {more:,} more like it")
     return problems
+
+
+def shut_out(book: Book, workload: Workload) -> str:
+    """Why its queue takes nothing from its namespace, if that is so."""
+    queue = book.queues.queue_of(workload)
+    admits = book.queues.admits(queue) if queue in book.queues.cluster_queues else None
+    if admits is None or admits(workload.namespace):
+        return ""
+    return f"ClusterQueue {queue!r} takes nothing from namespace {workload.namespace!r}"
 
 
 def _queue_names(plan: Plan) -> list[tuple[str | None, str]]:

@@ -45,7 +45,7 @@ OF_ONE_UNIT = ("P815", "P818")
 """Why a list may be impossible with one unit, and possible with another."""
 PATIENCE = 30 * 86400.0
 """Seconds after which nothing will happen any more, although something goes on by the clock."""
-LOOKS = 500
+LOOKS = 250
 """So often in a run it is worked out what a whole workflow still needs, if it has more steps than that."""
 _LANE = "fake"
 Seconds = Callable[[Order], float]
@@ -87,6 +87,8 @@ class Played:
     """In the order of the jobs' submission."""
     capacity: Mapping[str, int | None] = field(default_factory=dict)
     """What there is to share, by resource. None: as much as anybody asks for."""
+    workloads: int = 0
+    """How many stood in line."""
     decisions: int = 0
 
 
@@ -174,7 +176,9 @@ class _Playing:
 
         def timed(context: Context) -> Timed:
             told = self.progress
-            return Timed(context, seconds, self.facts, self.clock, None if told is None else lambda n: told(self.unit, n))
+            return Timed(
+                context, seconds, self.facts, self.clock, None if told is None else lambda n: told(self.unit, n)
+            )
 
         engine = self.engine = Watched(
             self.store, self.place, Blobs(self.place / "artifacts"), facts=self.facts, clock=self.clock, jobs=1_000_000,
@@ -194,19 +198,25 @@ class _Playing:
             measures=measure(self.facts, self._capacity()),
             runs={live.run.id: Outcome(state=live.state, why=live.why, tasks=sum(live.counts.values())) for live in self.lives},
             capacity=self._capacity(),
+            workloads=len(engine.standing),
             decisions=self.store.last_decision(),
         )  # fmt: skip
 
     def _vetted(self, engine: Engine, ready: Sequence[tuple[Job, Submission]]) -> UserError | None:
         book = engine._open_book()
-        for submission in {id(one): one for _, one in ready}.values():
+        different = {id(one): one for _, one in ready}.values()
+        several = len({one.workflow.name for one in different}) > 1
+        found: dict[str, Problem] = {}
+        for submission in different:
             try:
                 vet(book, submission.plan)
             except UserError as error:
                 if any(problem.code not in OF_ONE_UNIT for problem in error.problems):
                     raise
-                return error
-        return None
+                for problem in error.problems:
+                    text = f"{submission.workflow.name}: {problem.message}" if several else problem.message
+                    found.setdefault(text, dataclasses.replace(problem, message=text))
+        return UserError(found.values()) if found else None
 
     async def _submit(
         self, engine: Engine, ready: Sequence[tuple[Job, Submission]], seconds: dict[str, Seconds]
@@ -238,12 +248,14 @@ class _Playing:
         assert engine is not None
         reasons: dict[str, list[str]] = {}
         if engine.book is not None:
-            for reserved, lot in engine.lots.values():
-                if not lot.held:
+            for _, lot in engine.lots.values():
+                if engine.standing.get(lot.key) == "pending":
                     hold = engine.book.queues.explain(lot.key, self.clock.now()).as_data()
                     said = f"{wording.line_of(hold)}: {wording.cause(hold)}"
                     reasons.setdefault(said, []).append(wording.called(lot.key))
-        parts = [f"{wording.names([f'/{name}' for name in who])} waits for ever {said}" for said, who in reasons.items()]
+        parts = [
+            f"{wording.names([f'/{name}' for name in who])} waits for ever {said}" for said, who in reasons.items()
+        ]
         problem = Problem(
             "P820", "; ".join(parts) or "something waits for ever", "give --queues a file with queues that admit it"
         )
@@ -258,7 +270,7 @@ class Watched(Engine):
         self.facts = facts
         self.clock = clock
         self._held: dict[str, dict[str, int]] = {}
-        self._standing: dict[str, str] = {}
+        self.standing: dict[str, str] = {}
         self._looked: dict[int, int] = {}
 
     def _poll(self) -> None:
@@ -309,13 +321,13 @@ class Watched(Engine):
                 for fr, amount in sorted(workload.held.items()) if workload.admission is not None else ():
                     now[fr.resource] = now.get(fr.resource, 0) + amount
             before = self._held.get(key, {})
-            was = self._standing.get(key, "")
+            was = self.standing.get(key, "")
             if now != before or state != was:
-                self._held[key], self._standing[key] = now, state
+                self._held[key], self.standing[key] = now, state
                 change = {name: now.get(name, 0) - before.get(name, 0) for name in sorted({*now, *before})}
-                what = What.QUEUED if state == "pending" else What.ADMITTED if was in ("", "pending") else What.CHANGED
-                if state == was:
-                    what = What.CHANGED
+                what = What.CHANGED
+                if state != was and "pending" in (state, was):
+                    what = What.QUEUED if state == "pending" else What.ADMITTED
                 self.facts.append(Fact(self.clock.elapsed, self._run_id(number), what, key, change))
 
 

@@ -202,7 +202,9 @@ def in_line(
     book = book_of(store, now)
     book.queues.settle(now)
     found: dict[str, Wait] = {}
-    for one in mine:
+    # Of several lots of a stage the one that stands first speaks for all.
+    places = {other.key: place for queue in book.queues.lines for place, other in enumerate(book.queues.pending(queue))}
+    for one in sorted(mine, key=lambda one: (one.state == "leaving", places.get(one.key, 0), one.key)):
         workload = book.queues.workloads.get(one.key)
         # What would be admitted this moment is about to be: nobody need hear of it.
         if workload is None or (workload.admitted_at is not None and workload.eviction is None):

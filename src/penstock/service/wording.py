@@ -167,6 +167,8 @@ def _sentence(reason: Reason) -> str:
     kind, rule = reason.get("why", ""), str(reason.get("rule", ""))
     behind = f" ({rule})" if rule else ""
     match kind:
+        case "quota" if reason.get("cluster_queue") == MACHINE:
+            return "too little of this machine is free"
         case "quota":
             return f"too little of the {rule or 'quota'} is free"
         case "behind":
@@ -183,7 +185,7 @@ def _sentence(reason: Reason) -> str:
 def shortage(one: Reason) -> str:
     """`cpu of flavor default: 2 asked, 1 free, 4 at most`"""
     resource, flavor = str(one["resource"]), one.get("flavor", "")
-    what = _SHORT.get(resource, resource) + (f" of flavor {flavor}" if flavor else "")
+    what = _SHORT.get(resource, resource) + (f" of flavor {flavor}" if flavor not in ("", MACHINE) else "")
     asked = figure(one["asked"], resource)
     match one.get("kind"):
         case "quota" | "exceedsMax":

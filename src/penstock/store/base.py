@@ -139,7 +139,7 @@ class Standing(NamedTuple):
     engine: str
     """Who answers for it."""
     state: str
-    """pending, held, leaving (to be stopped), over."""
+    """gated (its time has not come), pending, held, leaving (to be stopped), over."""
     document: str
 
 

@@ -113,7 +113,9 @@ def _compare_decisions(expect: Case, cycles: list[Cycle], ties: bool) -> None:
 
 
 def _decision(found: Decision) -> Case:
-    fits = found.decision != "inadmissible" and (found.mode or found.nominated_mode) != "NoFit"
+    if found.decision == "inadmissible":
+        return {"workload": found.workload, "clusterQueue": found.cluster_queue, "decision": found.decision}
+    fits = (found.mode or found.nominated_mode) != "NoFit"
     return {
         "workload": found.workload,
         "clusterQueue": found.cluster_queue,
@@ -134,6 +136,8 @@ def _decision(found: Decision) -> Case:
 
 
 def _expected(given: Case) -> Case:
+    if given["decision"] == "inadmissible":
+        return {name: given[name] for name in ("workload", "clusterQueue", "decision")}
     return {
         "workload": given["workload"],
         "clusterQueue": given["clusterQueue"],
