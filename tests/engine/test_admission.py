@@ -15,7 +15,6 @@ from penstock.backends.base import Order
 from penstock.errors import PlanError
 from penstock.graph.model import Cache, Retry, Unit
 from penstock.service.queueing import set_stop
-from penstock.store.sql import open_store
 from tests.engine.yard import CPU, Yard, flow, queue, step
 
 PREEMPTING = {"preemption": {"withinClusterQueue": "LowerPriority"}}
@@ -29,6 +28,11 @@ def lasting(**seconds: Any) -> Any:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     return tmp_path / ".penstock"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request: pytest.FixtureRequest, place: Path) -> str:
+    return str(place) if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
 
 
 def test_a_loop_takes_what_there_is_and_the_rest_keeps_its_place(place: Path) -> None:
@@ -286,8 +290,8 @@ def test_held_queue_lets_what_runs_finish(place: Path) -> None:
     assert [live.state for live in yard.play(main)] == ["succeeded"] * 2
 
 
-def test_two_engines_share_one_quota(place: Path) -> None:
-    yard = Yard(place, queue("q", 4))
+def test_engines_share_one_quota(place: Path, where: str) -> None:
+    yard = Yard(place, queue("q", 4), store=where)
 
     async def main(yard: Yard) -> Any:
         engines = [yard.go(yard.engine()) for _ in range(3)]
@@ -303,8 +307,8 @@ def test_two_engines_share_one_quota(place: Path) -> None:
     assert yard.left() == []
 
 
-def test_an_engine_preempts_for_another(place: Path) -> None:
-    yard = Yard(place, queue("q", 4, **PREEMPTING))
+def test_an_engine_preempts_for_another(place: Path, where: str) -> None:
+    yard = Yard(place, queue("q", 4, **PREEMPTING), store=where)
 
     async def main(yard: Yard) -> Any:
         one, two = (yard.go(yard.engine(lasting(slow=100.0, urgent=5.0))) for _ in range(2))
@@ -460,5 +464,4 @@ def test_the_same_work_in_two_runs_is_done_once_on_one_quota(place: Path) -> Non
     assert [live.state for live in lives] == ["succeeded"] * 3
     assert len(yard.spans) == 2
     assert yard.clock.elapsed == pytest.approx(20, abs=3)
-    with open_store(str(place)) as store:
-        assert store.workloads() == []
+    assert yard.left() == []

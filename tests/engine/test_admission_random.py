@@ -98,10 +98,15 @@ def watch(yard: Yard, names: list[tuple[str, int]]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
-def test_whatever_happens(seed: int, tmp_path: Path) -> None:
+def test_whatever_happens(seed: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    store = str(request.getfixturevalue("postgres_url")) if seed % 10 == 9 else ""
+    play(seed, tmp_path, store)
+
+
+def play(seed: int, place: Path, store: str = "") -> None:
     chance = random.Random(seed)
     manifest, names = queues(chance)
-    yard = Yard(tmp_path / "p", manifest)
+    yard = Yard(place / "p", manifest, store=store)
     yard.watch = lambda yard: watch(yard, names)
     script = Mishaps(chance)
 

@@ -92,8 +92,9 @@ class Clocked(Fake):
 
 
 class Yard:
-    def __init__(self, place: Path, manifest: str = "", cpu: int | None = None) -> None:
+    def __init__(self, place: Path, manifest: str = "", cpu: int | None = None, store: str = "") -> None:
         self.place = place
+        self.where = store or str(place)
         self.manifest = manifest
         self.cpu = cpu
         self.clock = VirtualClock()
@@ -125,7 +126,7 @@ class Yard:
         return found
 
     def engine(self, script: Callable[[Order], Any] = lambda order: 10.0) -> Engine:
-        store = open_store(str(self.place))
+        store = open_store(self.where)
         if self.manifest:
             apply(store, (MACHINE + self.manifest, "queues.yaml"))
             self.manifest = ""
@@ -191,10 +192,10 @@ class Yard:
         return [(start, end) for id, start, end, _ in self.spans if id.startswith(f"{run}/{task}/")]
 
     def events(self, live: Live, *kinds: str) -> list[Event]:
-        with open_store(str(self.place)) as store:
+        with open_store(self.where) as store:
             return [event for event in store.events(live.number) if not kinds or event.kind in kinds]
 
     def left(self) -> list[str]:
         """Workloads that are not over."""
-        with open_store(str(self.place)) as store:
+        with open_store(self.where) as store:
             return [one.key for one in store.workloads()]

@@ -60,11 +60,14 @@ def run(
             render.note(f"{made.id} runs in the background (process {pid}); penstock watch {made.id}")
         return
     host = Host(settings, submission.options.get("on"), id=engine)
-    session = _begun(host, lambda: runs.begin(host, submission, functions, again=not new))
-    _warn(submission.warnings)
-    if session.run.seq > 1 and not quiet:
-        render.note(f"continuing {session.run.id}, which was interrupted   (--new starts another run instead)")
-    _follow(session, submission.workflow, settings, quiet, output)
+
+    def follow(session: runs.Session) -> None:
+        _warn(submission.warnings)
+        if session.run.seq > 1 and not quiet:
+            render.note(f"continuing {session.run.id}, which was interrupted   (--new starts another run instead)")
+        _follow(session, submission.workflow, settings, quiet, output)
+
+    _begun(host, lambda: runs.begin(host, submission, functions, again=not new), follow)
 
 
 def _warn(problems: Sequence[Problem]) -> None:
@@ -103,8 +106,11 @@ def resume(target: str, given: tuple[str, ...], jobs: int | None, quiet: bool, o
             _say(output, {"run": found.id, "resumed": list(outputs)}, f"resumed {', '.join(outputs)}")
             return
     host = Host(settings, found.options.get("on"))
-    session = _begun(host, lambda: runs.go_on(host, found.id, resumed=outputs))
-    _follow(session, workflow, settings, quiet, output)
+    _begun(
+        host,
+        lambda: runs.go_on(host, found.id, resumed=outputs),
+        lambda session: _follow(session, workflow, settings, quiet, output),
+    )
 
 
 def retry(name: str, jobs: int | None, quiet: bool, output: str) -> None:
@@ -119,8 +125,11 @@ def retry(name: str, jobs: int | None, quiet: bool, output: str) -> None:
             )
         workflow = runs.workflow_of(store, found)
     host = Host(settings, found.options.get("on"))
-    session = _begun(host, lambda: runs.go_on(host, found.id, retried=runs.user() or "somebody"))
-    _follow(session, workflow, settings, quiet, output)
+    _begun(
+        host,
+        lambda: runs.go_on(host, found.id, retried=runs.user() or "somebody"),
+        lambda session: _follow(session, workflow, settings, quiet, output),
+    )
 
 
 def cancel(name: str, now: bool, output: str) -> None:
@@ -139,10 +148,13 @@ def cancel(name: str, now: bool, output: str) -> None:
                 _say(output, {"run": found.id, "state": current.state}, f"{found.id} {current.state}")
                 return
     host = Host(settings, found.options.get("on"))
-    session = _begun(host, lambda: runs.go_on(host, found.id, cancelled=why, now=now))
-    session.wait()
-    host.close()
-    _say(output, {"run": found.id, "state": session.state}, f"{found.id} {session.state}")
+
+    def wait(session: runs.Session) -> None:
+        session.wait()
+        host.close()
+        _say(output, {"run": found.id, "state": session.state}, f"{found.id} {session.state}")
+
+    _begun(host, lambda: runs.go_on(host, found.id, cancelled=why, now=now), wait)
 
 
 def _is_alive(store: Store, found: Run) -> bool:
@@ -151,10 +163,11 @@ def _is_alive(store: Store, found: Run) -> bool:
     return runs.owner_watched(store, found)
 
 
-def _begun(host: Host, begin: Callable[[], runs.Session]) -> runs.Session:
-    """What has begun. If nothing has, or Ctrl-C came meanwhile, the engine is ended in order first."""
+def _begun(host: Host, begin: Callable[[], runs.Session], then: Callable[[runs.Session], None]) -> None:
+    """Begin, and go on from there. If Ctrl-C comes at a moment when nobody else deals with it, or something goes wrong, the
+    engine is ended in order first."""
     try:
-        return begin()
+        then(begin())
     except BaseException:
         host.abandon()
         host.close()

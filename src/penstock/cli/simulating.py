@@ -43,8 +43,8 @@ def simulate(
     given: Sequence[str],
     measured: bool,
 ) -> None:
-    if plot is not None and Path(plot).suffix not in (".svg", ".png"):
-        raise UserError(Problem("P823", f"--plot {plot}: this is neither SVG nor PNG", "end the name in .svg or .png"))
+    if plot is not None:
+        _can_draw(Path(plot))
     found = scenario.sources(files, given, measured, seconds)
     chosen = scenario.overrides(runtimes, found)
     times = [scenario.takes(one, chosen, seconds) for one in found]
@@ -236,6 +236,17 @@ def _refusal(one: Played, place: Yard) -> str:
 
 
 # -- the picture ------------------------------------------------------------------------------------------------------
+
+
+def _can_draw(path: Path) -> None:
+    """Before anything else is done, which may take long."""
+    if path.suffix not in (".svg", ".png"):
+        raise UserError(Problem("P823", f"--plot {path}: this is neither SVG nor PNG", "end the name in .svg or .png"))
+    if not path.parent.is_dir():
+        fix = "make the folder, or choose another place"
+        raise UserError(Problem("P504", f"{str(path)!r} cannot be written: there is no folder {path.parent}", fix))
+    if path.suffix == ".png":
+        plots.png(plots.svg([]))
 
 
 def _draw(path: Path, jobs: Sequence[Job], place: Yard, played: Sequence[Played]) -> None:

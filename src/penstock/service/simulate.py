@@ -198,7 +198,7 @@ class _Playing:
             measures=measure(self.facts, self._capacity()),
             runs={live.run.id: Outcome(state=live.state, why=live.why, tasks=sum(live.counts.values())) for live in self.lives},
             capacity=self._capacity(),
-            workloads=len(engine.standing),
+            workloads=len(engine.lined),
             decisions=self.store.last_decision(),
         )  # fmt: skip
 
@@ -271,6 +271,8 @@ class Watched(Engine):
         self.clock = clock
         self._held: dict[str, dict[str, int]] = {}
         self.standing: dict[str, str] = {}
+        self.lined: set[str] = set()
+        """Who ever stood in line. Stages are put there before their time has come, and some need not come."""
         self._looked: dict[int, int] = {}
 
     def _poll(self) -> None:
@@ -324,6 +326,8 @@ class Watched(Engine):
             was = self.standing.get(key, "")
             if now != before or state != was:
                 self._held[key], self.standing[key] = now, state
+                if state in ("pending", "held"):
+                    self.lined.add(key)
                 change = {name: now.get(name, 0) - before.get(name, 0) for name in sorted({*now, *before})}
                 what = What.CHANGED
                 if state != was and "pending" in (state, was):
