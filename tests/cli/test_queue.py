@@ -338,7 +338,8 @@ def test_ctrl_c_leaves_the_line_and_resume_comes_back_to_it(penstock: Penstock, 
     with spawn("run", write(teams, "one", 2), "--queue", "team-a") as one:
         until(lambda: state(teams, "one-1") == "running", "the first")
         with spawn("run", write(teams, "two"), "--queue", "team-b") as two:
-            until(lambda: state(teams, "two-1") == "queued", "the wait")
+            assert two.stderr is not None
+            assert "waiting in queue team-b" in [two.stderr.readline() for _ in range(2)][1]
             two.send_signal(signal.SIGINT)
             over(two)
         assert two.returncode == 130

@@ -28,6 +28,7 @@ class Entry:
     """A head on its way through the cycle."""
 
     place: Place
+    workload: Workload
     queue: str
     node: Node
     preemptor: bool
@@ -40,10 +41,6 @@ class Entry:
     reason: str = ""
     note: str = ""
 
-    @property
-    def workload(self) -> Workload:
-        return self.place.workload
-
 
 class _Run:
     """What the heads so far have taken."""
@@ -52,6 +49,8 @@ class _Run:
         self.q = q
         self.now = now
         self.victims: dict[str, Target] = {}
+        self.leaving: dict[str, list[tuple[Node, Usage]]] = {}
+        """By root: what the victims hold."""
         self.taken: list[tuple[Node, Usage]] = []
         self.admitted: list[Entry] = []
         self.skipped: dict[str, int] = {}
@@ -67,26 +66,29 @@ class _Run:
     def overlaps(self, targets: list[Target]) -> bool:
         return bool(self.victims) and any(target.workload.key in self.victims for target in targets)
 
-    def fits(self, entry: Entry) -> bool:
-        """With its own victims gone, and those of the heads before it?"""
-        leaving = self.victims
-        if entry.targets:
-            leaving = {**leaving, **{target.workload.key: target for target in entry.targets}}
-        gone = [
-            (node, target.workload.held)
-            for target in leaving.values()
-            if (node := _node_of(self.q.state, target.workload)) is not None and node.root is entry.node.root
+    def preempt(self, entry: Entry) -> None:
+        self.victims.update((target.workload.key, target) for target in entry.targets)
+        self.leaving.setdefault(self.q.roots[entry.queue], []).extend(self.held_by(entry.targets))
+
+    def held_by(self, targets: list[Target]) -> list[tuple[Node, Usage]]:
+        nodes = self.q.state.tree.queues
+        return [
+            (nodes[target.workload.admission.cluster_queue], target.workload.held)
+            for target in targets
+            if target.workload.admission is not None
         ]
+
+    def fits(self, entry: Entry) -> bool:
+        """With its own victims gone, and those of the heads before it? They are not the same, or it had been skipped."""
+        gone = self.leaving.get(self.q.roots[entry.queue], [])
+        if entry.targets:
+            gone = gone + self.held_by(entry.targets)
         for node, usage in gone:
             node.remove(usage)
         fits = all(amount <= entry.node.available(fr) for fr, amount in entry.assignment.usage.items())
         for node, usage in reversed(gone):
             node.add(usage)
         return fits
-
-
-def _node_of(state: State, workload: Workload) -> Node | None:
-    return state.tree.queues.get(workload.admission.cluster_queue) if workload.admission is not None else None
 
 
 def run(q: Hall, now: float, roots: Collection[str] | None = None) -> Cycle:
@@ -148,7 +150,7 @@ _NOTHING = Assignment((), 0, {}, Mode.NO_FIT)
 def _nominate(q: Hall, queue: str, place: Place, now: float) -> Entry:
     workload = place.workload
     preemptor = q.lines[queue].is_preemptor(workload.key)
-    entry = Entry(place, queue, q.state.tree.queues[queue], preemptor, _NOTHING, [])
+    entry = Entry(place, workload, queue, q.state.tree.queues[queue], preemptor, _NOTHING, [])
     if any(state in (CheckState.RETRY, CheckState.REJECTED) for state in workload.checks.values()):
         entry.decision, entry.reason, entry.note = "inadmissible", "PendingEvaluation", "an admission check has failed"
     elif not selects(q.cluster_queues[queue].namespaces, q.labels(workload.namespace)):
@@ -226,7 +228,7 @@ def _process(this: _Run, entry: Entry) -> None:
     else:
         this.take(entry.node, entry.assignment.usage)
         if entry.mode == "Preempt":
-            this.victims.update((target.workload.key, target) for target in entry.targets)
+            this.preempt(entry)
             entry.decision, entry.why, entry.reason = "preempt", Why.PREEMPTING, "WaitingForPreemptedWorkloads"
             entry.workload.memory = None
         elif this.q.config.block_admission and (this.q.unready or this.admitted):

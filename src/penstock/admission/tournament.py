@@ -19,12 +19,10 @@ from penstock.admission.state import State
 
 
 class Head(Protocol):
+    workload: Workload
     preemptor: bool
     assignment: Assignment
     node: Node
-
-    @property
-    def workload(self) -> Workload: ...
 
 
 H = TypeVar("H", bound=Head)

@@ -45,10 +45,8 @@ def simulate(
 ) -> None:
     if plot is not None:
         _can_draw(Path(plot))
-    found = scenario.sources(files, given, measured, seconds)
-    chosen = scenario.overrides(runtimes, found)
-    times = [scenario.takes(one, chosen, seconds) for one in found]
-    jobs = scenario.jobs(found, times, every=every, repeat=repeat, queues=names, priorities=priorities)
+    found = scenario.sources(files, given, runtimes, seconds, measured)
+    jobs = scenario.jobs(found, guess=seconds, every=every, repeat=repeat, queues=names, priorities=priorities)
     place = scenario.yard(queues, capacity, found)
     for problem in place.warnings:
         render.problem(problem)

@@ -13,8 +13,8 @@ from penstock.backends.base import Began, Ended, Order
 from penstock.engine import retry
 from penstock.engine.core import SUSPEND, Core
 from penstock.engine.live import Extra, Live, extra
-from penstock.engine.machine import Task
 from penstock.engine.share import Who, origin
+from penstock.engine.steps import Task
 from penstock.graph.model import MISSING, Outcome, Suspend
 
 GRACE = 10.0

@@ -16,8 +16,8 @@ from penstock.artifacts.blobs import Blobs
 from penstock.artifacts.values import load
 from penstock.backends.base import Context, Inbox, Order, make_backend
 from penstock.engine.live import Live, extra
-from penstock.engine.machine import Task
 from penstock.engine.share import Shares, Who, origin
+from penstock.engine.steps import Task
 from penstock.graph.model import Function, Step
 from penstock.graph.stored import Stored
 from penstock.store import liveness

@@ -14,7 +14,8 @@ from typing import Any
 
 from penstock.artifacts.values import dumps
 from penstock.backends.base import Ended
-from penstock.engine.machine import Machine, Task
+from penstock.engine.machine import Machine
+from penstock.engine.steps import Task
 from penstock.graph.model import Outcome
 from penstock.store.base import Batch, Run
 

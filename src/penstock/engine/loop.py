@@ -20,8 +20,9 @@ from penstock.engine.attempts import GRACE
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.core import LANES, PATIENCE, SUSPEND
 from penstock.engine.live import Live, extra
-from penstock.engine.machine import Machine, Task
+from penstock.engine.machine import Machine
 from penstock.engine.replay import replay
+from penstock.engine.steps import Task
 from penstock.graph.model import Step
 from penstock.plan.make import uninterrupted
 from penstock.store.base import Disconnected, Fenced, Run

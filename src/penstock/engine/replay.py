@@ -10,7 +10,7 @@ from typing import Any
 from penstock.artifacts.values import loads
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.live import OUTCOMES, Live, extra, step_of
-from penstock.engine.machine import Task
+from penstock.engine.steps import Task
 from penstock.graph.model import Outcome
 from penstock.store.base import Event
 from penstock.store.sql import Store

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.admission.model import PodSet, Requirement, Toleration, Workload
 from penstock.engine.live import Live
-from penstock.engine.machine import StepState
+from penstock.engine.steps import StepState
 from penstock.graph.model import Placement, Step, Unit, Workflow
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.engine.live import Live
-from penstock.engine.machine import Task
+from penstock.engine.steps import Task
 
 Who = tuple[Live, Task]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from penstock.engine.attempts import Attempts
 from penstock.engine.live import Live, extra
-from penstock.engine.machine import Task
 from penstock.engine.share import Who, origin
+from penstock.engine.steps import Task
 from penstock.graph.stored import stored_in
 from penstock.store import liveness
 from penstock.store.base import Disconnected

@@ -10,8 +10,8 @@ from typing import Any
 
 from penstock.admission.model import PodSet, Workload
 from penstock.engine.live import Live
-from penstock.engine.machine import StepState
 from penstock.engine.reserved import Lot, base, where
+from penstock.engine.steps import StepState
 from penstock.graph.model import Placement, Step, Workflow
 
 MOST_PODS = 10_000

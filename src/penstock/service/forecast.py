@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.artifacts.blobs import Blobs
 from penstock.artifacts.values import load
 from penstock.engine.blueprint import Blueprint, blueprints
-from penstock.engine.machine import Machine, Task
+from penstock.engine.machine import Machine
+from penstock.engine.steps import Task
 from penstock.graph import codec
 from penstock.graph.evaluate import resolve
 from penstock.graph.links import links_of

@@ -6,6 +6,7 @@ Whatever is assumed on the way is a remark, so that nobody takes a guess for a m
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -55,11 +56,13 @@ class Source:
 
     file: str
     workflow: Workflow
-    steps: frozenset[str]
+    steps: tuple[str, ...]
     """Paths of those that take time of their own."""
     params: Mapping[str, Any] = field(default_factory=dict)
     runtimes: Mapping[str, float] = field(default_factory=dict)
     """Seconds, by step path, as far as they are known."""
+    run: str = ""
+    """The run that says so."""
     remarks: tuple[Remark, ...] = ()
 
 
@@ -79,10 +82,14 @@ class Yard:
 
 
 def sources(
-    files: Sequence[str], given: Sequence[str] = (), measured: bool = False, guess: float = GUESS
+    files: Sequence[str],
+    given: Sequence[str] = (),
+    runtimes: Sequence[str] = (),
+    guess: float = GUESS,
+    measured: bool = False,
 ) -> list[Source]:
-    """`given`: `key=value`, each for every workflow that has this parameter. `measured`: tasks of a recording ask for what each of
-    them took, not for what the largest of their kind took. Raises UserError."""
+    """`given`: `key=value`, each for every workflow that has this parameter. `runtimes`: `step=seconds`. `measured`: tasks of a
+    recording ask for what each of them took, not for what the largest of their kind took. Raises UserError."""
     made: dict[str, Source | Workflow] = {}
     for file in files:
         if file not in made:
@@ -94,9 +101,10 @@ def sources(
         if equals and name not in known:
             fix = f"known: {', '.join(sorted(known)) or 'none'}.{nearest(name, known)}"
             raise PlanError(Problem("P401", f"none of the workflows has a parameter {name!r}", fix))
-    found = {file: one for file, one in made.items() if isinstance(one, Source)}
-    found |= {file: _written(file, one, given, guess) for file, one in written.items()}
-    return [found[file] for file in files]
+    found = {file: one if isinstance(one, Source) else _written(file, one, given) for file, one in made.items()}
+    chosen = _chosen(runtimes, found.values())
+    timed = {file: _timed(one, chosen, guess) for file, one in found.items()}
+    return [timed[file] for file in files]
 
 
 def _recording(file: str, measured: bool) -> Source | None:
@@ -118,27 +126,43 @@ def _recording(file: str, measured: bool) -> Source | None:
     return Source(
         file=file,
         workflow=trace.workflow,
-        steps=frozenset(trace.runtimes),
+        steps=tuple(trace.runtimes),
         runtimes=trace.runtimes,
         remarks=remarks,
     )
 
 
-def _written(file: str, workflow: Workflow, given: Sequence[str], guess: float) -> Source:
+def _written(file: str, workflow: Workflow, given: Sequence[str]) -> Source:
     own = {param.name for param in workflow.params}
     params = service.parameters(workflow, [item for item in given if "=" not in item or item.partition("=")[0] in own])
     walked = [planned for planned, _ in make(workflow, params).level.walk()]
     steps = {planned.path: None for planned in walked if planned.inner is None and planned.runs != "no"}
     runtimes, run = _remembered(workflow.name, steps.keys())
-    texts = [*_times(steps, runtimes, run, guess), *_open(walked)]
+    for planned in walked:
+        if isinstance(planned.step.action, Suspend) and planned.step.action.duration is not None:
+            runtimes[planned.path] = planned.step.action.duration
     return Source(
         file=file,
         workflow=workflow,
-        steps=frozenset(steps),
+        steps=tuple(steps),
         params=params,
         runtimes=runtimes,
-        remarks=tuple(Remark(text=f"{workflow.name}: {text}") for text in texts),
+        run=run,
+        remarks=tuple(Remark(text=f"{workflow.name}: {text}") for text in _open(walked)),
     )
+
+
+def _timed(one: Source, chosen: Mapping[str, float], guess: float) -> Source:
+    """With what was said by hand, and a word on where the times come from."""
+    said = {path: chosen.get(path, chosen.get(path.rpartition("/")[2])) for path in one.steps} if chosen else {}
+    runtimes = {**one.runtimes, **{path: seconds for path, seconds in said.items() if seconds is not None}}
+    missing = [path for path in one.steps if path not in runtimes]
+    texts = [f"tasks take as long as in {one.run}"] if one.run else []
+    if missing:
+        which = f"how long {_some(missing)} takes is not recorded" if runtimes else "no run of it is recorded here"
+        texts.append(f"{which}: {guess:g} s for each task, which is a guess")
+    remarks = (*(Remark(text=f"{one.workflow.name}: {text}") for text in texts), *one.remarks)
+    return dataclasses.replace(one, runtimes=runtimes, remarks=remarks)
 
 
 def _remembered(workflow: str, wanted: Set[str]) -> tuple[dict[str, float], str]:
@@ -168,16 +192,6 @@ def _took(store: Store, run: int) -> dict[str, float]:
     return {step: math.fsum(some) / len(some) for step, some in times.items()}
 
 
-def _times(steps: Iterable[str], runtimes: Mapping[str, float], run: str, guess: float) -> list[str]:
-    missing = [path for path in steps if path not in runtimes]
-    if not runtimes:
-        return [f"no run of it is recorded here: each task takes {guess:g} s, which is a guess"]
-    found = [f"tasks take as long as in {run}"]
-    if missing:
-        found.append(f"how long {_some(missing)} takes is not recorded: {guess:g} s, which is a guess")
-    return found
-
-
 def _open(walked: Iterable[Planned]) -> list[str]:
     """What hangs on results, of which there are none."""
     loops, maybe = [], []
@@ -201,7 +215,7 @@ def _some(names: Sequence[str]) -> str:
 # -- how long a task takes --------------------------------------------------------------------------------------------
 
 
-def overrides(given: Iterable[str], found: Sequence[Source]) -> dict[str, float]:
+def _chosen(given: Iterable[str], found: Iterable[Source]) -> dict[str, float]:
     """`STEP=SECONDS` -> by step: its name, or its path where it is inside a called workflow."""
     known = {path for one in found for path in one.steps}
     known |= {path.rpartition("/")[2] for path in known}
@@ -211,7 +225,7 @@ def overrides(given: Iterable[str], found: Sequence[Source]) -> dict[str, float]
         if not equals:
             raise _no_runtime(item, "there is no '='", "write --runtime step=seconds")
         if name not in known:
-            raise _no_runtime(item, f"there is no step {name!r}", f"name a step of the files.{nearest(name, known)}")
+            raise _no_runtime(item, f"there is no step {name!r}", f"name a step of the files.{nearest(name, sorted(known))}")
         try:
             chosen[name] = float(text)
         except ValueError:
@@ -225,20 +239,14 @@ def _no_runtime(item: str, why: str, fix: str) -> UserError:
     return UserError(Problem("P821", f"--runtime {item[:80]}: {why}", fix))
 
 
-def takes(one: Source, chosen: Mapping[str, float], guess: float = GUESS) -> Seconds:
-    """What was said by hand, what was recorded, or a guess, which is never so long that a time limit would end it."""
-    known = dict(one.runtimes)
-    for path in one.steps if chosen else ():
-        said = chosen.get(path, chosen.get(path.rpartition("/")[2]))
-        if said is not None:
-            known[path] = said
+def takes(one: Source, guess: float = GUESS) -> Seconds:
+    """What is known, or a guess, which is never so long that a time limit would end it."""
+    known = one.runtimes
 
     def seconds(order: Order) -> float:
         found = known.get(step_of(order.task))
         if found is not None:
             return found
-        if isinstance(order.action, Suspend) and order.action.duration is not None:
-            return order.action.duration
         return guess if order.step.timeout is None else min(guess, order.step.timeout / 2)
 
     return seconds
@@ -246,15 +254,15 @@ def takes(one: Source, chosen: Mapping[str, float], guess: float = GUESS) -> Sec
 
 def jobs(
     found: Sequence[Source],
-    times: Sequence[Seconds],
     *,
+    guess: float = GUESS,
     every: float = 0.0,
     repeat: int = 1,
     queues: Sequence[str] = (),
     priorities: Sequence[str] = (),
 ) -> list[Job]:
     """The whole list `repeat` times, one job after the other; queues and priorities are dealt out in turn."""
-    chosen = list(zip(found, times, strict=True)) * repeat
+    chosen = [(one, takes(one, guess)) for one in found] * repeat
     return [
         Job(
             workflow=one.workflow,

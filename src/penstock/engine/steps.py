@@ -1,0 +1,157 @@
+"""A run's nouns while it is folded: tasks, steps whose time has come, calls of workflows. Plain state; changed by machine alone."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from penstock.engine.blueprint import Blueprint, Items, StepPlan
+from penstock.graph.model import Action, Outcome, Step
+
+
+class Task:
+    """One execution unit that has been taken and has not ended."""
+
+    __slots__ = ("action", "attempt", "extra", "index", "inputs", "key", "path", "permit", "round", "state", "tries")
+
+    def __init__(self, state: StepState, index: int, round: int, path: str, inputs: dict[str, Any]) -> None:
+        self.state = state
+        self.index = index
+        self.round = round
+        self.path = path
+        self.inputs = inputs
+        self.action: Action = state.plan.step.action
+        self.key = ""
+        self.attempt = 0
+        """Names attempts: counts every start."""
+        self.tries = 0
+        """Against the retry limit: counts failures only."""
+        self.extra: Any = None
+        """The loop's own."""
+        self.permit: Any = None
+        """What it holds of the quota that its step waited for; the loop's own. None: nothing."""
+
+    @property
+    def step(self) -> Step:
+        return self.state.plan.step
+
+    @property
+    def item(self) -> dict[str, Any] | None:
+        """Its loop variables."""
+        return None if self.state.items is None else self.state.items[self.index]
+
+    @property
+    def step_path(self) -> str:
+        return self.state.path
+
+
+class StepState:
+    """A step whose time has come, until all its tasks have ended."""
+
+    __slots__ = (
+        "columns",
+        "cursor",
+        "done",
+        "items",
+        "limit",
+        "line",
+        "live",
+        "n",
+        "path",
+        "permits",
+        "plan",
+        "queued",
+        "rounds",
+        "scope",
+        "status",
+        "tally",
+    )
+
+    def __init__(self, scope: Scope, plan: StepPlan, items: Items | None) -> None:
+        self.scope = scope
+        self.plan = plan
+        self.items = items
+        self.n = 1 if items is None else items.count
+        self.limit = self.n if plan.step.each is None else plan.step.each.parallel or self.n
+        self.status = bytearray(self.n)
+        self.cursor = 0
+        self.live = 0
+        self.done = 0
+        self.columns: dict[str, list[Any]] = {}
+        self.tally: dict[Outcome, int] = {}
+        self.rounds: dict[int, int] = {}
+        """Of while loops: the round each item is in."""
+        self.queued = False
+        self.permits: list[Any] | None = None
+        """One for each further task that has been admitted. None: it does not queue."""
+        self.line: deque[Task] = deque()
+        """Tasks that are to be started and have not been admitted, or not again."""
+        self.path = scope.step_prefix + plan.step.name
+
+    def task_path(self, index: int, round: int) -> str:
+        path = self.scope.prefix + self.plan.step.name
+        if self.items is not None:
+            path = f"{path}[{index}]"
+        return f"{path}#{round}" if self.plan.step.loop is not None and round else path
+
+    @property
+    def open(self) -> bool:
+        """Is there a task to take?"""
+        return self.cursor < self.n and self.live < self.limit
+
+    @property
+    def full_path(self) -> str:
+        """With the numbers of the calls around it: `outer[2]/train`."""
+        return self.scope.prefix + self.plan.step.name
+
+    @property
+    def hungry(self) -> int:
+        """How many more tasks could run now, if they were admitted."""
+        untaken = max(0, min(self.n - self.cursor, self.limit - self.live))
+        return len(self.line) + max(0, untaken - len(self.permits or ()))
+
+    @property
+    def exempt(self) -> bool:
+        """Is it, or what calls it, an exit handler?"""
+        scope, number = self.scope, self.plan.number
+        while number < scope.blueprint.main:
+            if scope.owner is None:
+                return False
+            number, scope = scope.owner.state.plan.number, scope.owner.state.scope
+        return True
+
+
+class Scope:
+    """One call of a workflow: the run itself, or a step that is a workflow."""
+
+    __slots__ = (
+        "blocked", "blueprint", "failures", "halt", "halted", "left", "live", "outcome", "outcomes", "owner", "params", "phase", "prefix", "states", "step_prefix", "steps",
+        "view", "waiting", "why",
+    )  # fmt: skip
+
+    def __init__(
+        self, blueprint: Blueprint, params: dict[str, Any], prefix: str, step_prefix: str, owner: Task | None
+    ) -> None:
+        self.blueprint = blueprint
+        self.params = params
+        self.prefix = prefix
+        self.step_prefix = step_prefix
+        self.owner = owner
+        self.steps: dict[str, Any] = {}
+        self.view: dict[str, Any] = {"params": params, "steps": self.steps}
+        count = len(blueprint.plans)
+        self.states: list[StepState | None] = [None] * count
+        self.outcomes: list[Outcome | None] = [None] * count
+        self.waiting = [len(plan.edges) for plan in blueprint.plans]
+        self.left = blueprint.main
+        self.live = 0
+        self.phase = "main"
+        self.outcome: Outcome | None = None
+        self.why = ""
+        self.halted = ""
+        """Why nothing more starts here, in words."""
+        self.halt = ""
+        """The same as one of: cancelled, timeout, fail fast."""
+        self.blocked: deque[StepState] = deque()
+        """Steps that have tasks to start when others end, because only so many may run at a time."""
+        self.failures: list[int] = []
