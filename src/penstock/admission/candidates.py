@@ -189,7 +189,7 @@ class Trial:
         for candidate in reversed(self.gone[:-1]):
             held = candidate.workload.held
             candidate.node.add(held)
-            if candidate.node is not self.node and all(held.get(fr, 0) <= left for fr, left in spare.items()):
+            if candidate.node is not self.node and _covers(spare, held):
                 for fr in spare:
                     spare[fr] -= held.get(fr, 0)
             elif self.fits(borrowing):
@@ -211,6 +211,13 @@ class Trial:
             targets.append(Target(candidate.workload, candidate.reason))
         self.gone = []
         return targets
+
+
+def _covers(spare: Usage, held: Usage) -> bool:
+    for fr, left in spare.items():  # noqa: SIM110: this is asked very often
+        if held.get(fr, 0) > left:
+            return False
+    return True
 
 
 def borrows_any(node: Node, needs: Iterable[FlavorResource]) -> bool:

@@ -183,15 +183,16 @@ class _Classical:
             if not child.is_queue:
                 self.collect(child, top, before, policy, nearer)
                 continue
-            for each in holders(self.state, self.workload, child, policy, self.needs):
-                if nearer:
-                    self.nearer.append(Candidate(each, child, RECLAIMED, top))
-                else:
-                    self.others.append(self.by_priority(each, child, top))
+            found = holders(self.state, self.workload, child, policy, self.needs)
+            if nearer:
+                self.nearer += [Candidate(each, child, RECLAIMED, top) for each in found]
+            elif self.never_borrowing:
+                self.others += [Candidate(each, child, RECLAIMED, top, True) for each in found]
+            else:
+                self.others += [self.by_priority(each, child, top) for each in found]
 
     def by_priority(self, other: Workload, node: Node, top: Node) -> Candidate:
-        if self.never_borrowing:
-            return Candidate(other, node, RECLAIMED, top, True)
+        """While it borrows it may take those below its own priority and the threshold."""
         config = self.state.config
         priority = effective_priority(other, config)
         threshold = self.queue.preemption.borrow_threshold

@@ -151,15 +151,17 @@ def delete(names: tuple[str, ...], everything: bool, output: str) -> None:
 )
 @click.option(
     "--every",
-    type=click.FloatRange(0, 1e9),
+    type=click.FloatRange(min=0),
     default=0.0,
     metavar="SECONDS",
     help="Between one submission and the next.  [default: 0]",
 )
-@click.option("--repeat", type=click.IntRange(1, 100_000), default=1, metavar="N", help="The whole list so many times.")
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="The whole list so many times.  [default: 1]"
+)
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, 1e9),
+    type=click.FloatRange(min=0),
     default=60.0,
     metavar="S",
     help="How long a task takes of which nothing is known.  [default: 60]",

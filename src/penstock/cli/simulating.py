@@ -43,6 +43,9 @@ def simulate(
     given: Sequence[str],
     measured: bool,
 ) -> None:
+    for option, value in (("--every", every), ("--seconds", seconds)):
+        if not value <= scenario.LONGEST:
+            raise click.UsageError(f"{option} {value:g}: that is too long.", click.get_current_context())
     if plot is not None:
         _can_draw(Path(plot))
     found = scenario.sources(files, given, runtimes, seconds, measured)
@@ -50,6 +53,8 @@ def simulate(
     place = scenario.yard(queues, capacity, found)
     for problem in place.warnings:
         render.problem(problem)
+    if names and not place.documents:
+        render.note(f"there is one queue only: --queue {names[0]} means nothing")
     progress = _Progress()
     played = playing.simulate(
         jobs,

@@ -64,6 +64,9 @@ class Admitting(Lots):
         self._set_alarm(book.queues.next_time(now), now)
 
     def _decide_alone(self, book: Book, now: float) -> set[str]:
+        if self._alone:
+            self.stale = False
+            return set()
         while True:
             try:
                 number = self.store.next_decision()
@@ -73,7 +76,21 @@ class Admitting(Lots):
                 self._reconnect()
         book.version = number
         self.stale = False
+        self._alone = True
         return news
+
+    _alone = False
+    """This transaction has taken the number of a decision: nobody else decides before it ends."""
+
+    def _commit(self) -> None:
+        try:
+            super()._commit()
+        finally:
+            self._alone = False
+
+    def _reconnect(self) -> None:
+        self._alone = False
+        super()._reconnect()
 
     def _survives(self) -> bool:
         """What is written again is written as a new decision: others have seen later ones by now."""
@@ -115,7 +132,7 @@ class Admitting(Lots):
             self.stale = True
 
     def waits_in_line(self) -> bool:
-        return any(not lot.held and not lot.gated for _, lot in self.lots.values())
+        return any(not lot.held for _, lot in self.active.values())
 
     # -- what was decided ---------------------------------------------------------------------------------------------
 
@@ -137,7 +154,7 @@ class Admitting(Lots):
                 self._evict(reserved, lot, _said_of(workload.eviction))
             elif workload.admitted_at is not None and workload.eviction is None and not lot.held:
                 again |= self._grant(reserved, lot, workload, now)
-        for reserved, lot in [one for one in self.lots.values() if one[1].leaving]:
+        for reserved, lot in [one for one in self.active.values() if one[1].leaving]:
             again |= self._leave(reserved, lot, now)
         return again
 
@@ -261,9 +278,10 @@ class Admitting(Lots):
             self._end_lot(lot, now)
         elif workload is None:
             del self.lots[lot.key], reserved.lots[lot.key]
+            self.active.pop(lot.key, None)
             renewed = reserved.workload(reserved.next_name(), podsets)
             lot.key = renewed.key
-            self.lots[lot.key] = (reserved, lot)
+            self.lots[lot.key] = self.active[lot.key] = (reserved, lot)
             reserved.lots[lot.key] = lot
             book.submit(renewed, reserved.live.number, now)
         else:
@@ -275,10 +293,11 @@ class Admitting(Lots):
     def _say_why(self, now: float) -> None:
         """Each wait is written down with its reason, and again when the reason is another."""
         assert self.book is not None
-        for reserved in self.reserved.values():
-            lot = next((lot for lot in reserved.lots.values() if not lot.held and not lot.gated), None)
-            if lot is None:
+        seen: set[Reserved] = set()
+        for reserved, lot in self.active.values():
+            if lot.held or reserved in seen:
                 continue
+            seen.add(reserved)
             kind = self.book.queues.hold_kind(lot.key, now)
             if kind != reserved.said:
                 reserved.said = kind

@@ -46,6 +46,8 @@ class Lots(Sharing):
         self.capacity = capacity
         self.reserved: dict[tuple[int, str], Reserved] = {}
         self.lots: dict[str, tuple[Reserved, Lot]] = {}
+        self.active: dict[str, tuple[Reserved, Lot]] = {}
+        """Those that are not gated: there may be thousands that wait for their time, and few that stand in line or hold anything."""
         self.wholes: dict[int, Whole] = {}
 
     # -- who queues ---------------------------------------------------------------------------------------------------
@@ -146,6 +148,7 @@ class Lots(Sharing):
     def _end_lot(self, lot: Lot, now: float) -> None:
         assert self.book is not None
         reserved, _ = self.lots.pop(lot.key)
+        self.active.pop(lot.key, None)
         reserved.lots.pop(lot.key, None)
         if reserved.said and not reserved.waiting():
             if not lot.held:
@@ -175,14 +178,10 @@ class Lots(Sharing):
 
     def _let_idle_go(self, now: float) -> None:
         """Machines that were kept for a stage which did not come."""
-        for reserved in list(self.reserved.values()):
-            if reserved.states:
-                continue
-            for lot in list(reserved.lots.values()):
-                if lot.idle:
-                    lot.idle = 0
-                    if not lot.leaving and not lot.busy:
-                        self._end_lot(lot, now)
+        for reserved, lot in [one for one in self.active.values() if one[1].idle and not one[0].states]:
+            lot.idle = 0
+            if not lot.leaving and not lot.busy and lot.key in self.lots:
+                self._end_lot(lot, now)
 
     # -- ahead of time --------------------------------------------------------------------------------------------------
 
@@ -310,6 +309,7 @@ class Lots(Sharing):
         gated = next((lot for lot in reserved.lots.values() if lot.gated), None)
         if gated is not None and len(shapes(more)) <= MOST_SHAPES:
             gated.asked, gated.gated, gated.since = more, False, now
+            self.active[gated.key] = (reserved, gated)
             book.queues.resize(gated.key, reserved.podsets(more), now)
             book.queues.ungate(gated.key, GATE, now)
             return
@@ -350,6 +350,8 @@ class Lots(Sharing):
             workload.gates = frozenset({GATE})
         reserved.lots[lot.key] = lot
         self.lots[lot.key] = (reserved, lot)
+        if not lot.gated:
+            self.active[lot.key] = (reserved, lot)
         self.book.submit(workload, reserved.live.number, now)
 
     # -- a whole workflow ---------------------------------------------------------------------------------------------
@@ -378,7 +380,7 @@ class Lots(Sharing):
             lot = Lot(workload.key, {}, self.now())
             whole.lot = lot
             reserved.lots[lot.key] = lot
-            self.lots[lot.key] = (reserved, lot)
+            self.lots[lot.key] = self.active[lot.key] = (reserved, lot)
             self.book.submit(workload, live.number, self.now())
         whole.waiting[state] = None
         if whole.lot.held and not whole.lot.leaving:

@@ -270,10 +270,14 @@ def jobs(
             at=number * every,
             params=one.params,
             queue=queues[number % len(queues)] if queues else None,
-            priority=priorities[number % len(priorities)] if priorities else None,
+            priority=_priority(priorities[number % len(priorities)]) if priorities else None,
         )
         for number, (one, seconds) in enumerate(chosen)
     ]
+
+
+def _priority(text: str) -> str | int:
+    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 # -- the queues -------------------------------------------------------------------------------------------------------
