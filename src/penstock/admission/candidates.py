@@ -214,7 +214,7 @@ class Trial:
 
 
 def _covers(spare: Usage, held: Usage) -> bool:
-    for fr, left in spare.items():  # noqa: SIM110: this is asked very often
+    for fr, left in spare.items():  # noqa: SIM110 (this is asked very often)
         if held.get(fr, 0) > left:
             return False
     return True

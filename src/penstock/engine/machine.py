@@ -344,7 +344,7 @@ class Machine:
         """To be started once more."""
         self.live[task.path] = task
         if task.state.permits is not None and task.permit is None:
-            task.state.line.append(task)
+            task.state.line.appendleft(task)
             self.asking[task.state] = None
             return
         self.lanes.setdefault(self.lane_of(task.step), deque()).appendleft(task)

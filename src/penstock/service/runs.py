@@ -370,7 +370,10 @@ def state_of(store: Store, run: Run) -> str:
     """As people see it: `lost` is a run whose engine is gone."""
     if run.state in FINAL or run.state == "stopped":
         return run.state
-    return "lost" if owner_alive(store, run) is False else run.state
+    if owner_alive(store, run) is not False:
+        return run.state
+    now = store.run_by_number(run.number)  # it may just have ended, and its engine with it
+    return now.state if now is not None and now.state != run.state else "lost"
 
 
 # -- asking ---------------------------------------------------------------------------------------------------------------
