@@ -97,12 +97,11 @@ def scenario(cohorts: int, queues: int, kinds: tuple[Kind, ...], strategy: Strat
     objects = _queues(cohorts, queues, strategy)
     engine.apply(objects, 0.0)
     names = [one.name for one in objects if isinstance(one, ClusterQueue)]
-    arrivals: dict[int, list[tuple[str, Kind, int]]] = {}
-    runs: dict[str, int] = {}
+    arrivals: dict[int, list[tuple[Kind, int]]] = {}
     for kind in kinds:
         for number in range(kind.count):
-            arrivals.setdefault((number + 1) * kind.every, []).extend((name, kind, number) for name in names)
-            runs.update((f"default/{name}-{kind.name}-{number:04}", kind.runs) for name in names)
+            arrivals.setdefault((number + 1) * kind.every, []).append((kind, number))
+    runs = {kind.priority: kind.runs for kind in kinds}
     todo = sorted(arrivals)
     ends: list[tuple[int, str, float]] = []
     spent, cycles, preempted, now = 0.0, 0, 0, 0
@@ -111,7 +110,7 @@ def scenario(cohorts: int, queues: int, kinds: tuple[Kind, ...], strategy: Strat
         now = min(todo[0] if todo else ends[0][0], ends[0][0] if ends else todo[0])
         new = []
         if todo and todo[0] == now:
-            new = [_workload(*one, created=now / 1000) for one in arrivals[todo.pop(0)]]
+            new = [_workload(name, *one, now / 1000) for one in arrivals[todo.pop(0)] for name in names]
         over = []
         while ends and ends[0][0] == now:
             _, key, since = heapq.heappop(ends)
@@ -128,7 +127,7 @@ def scenario(cohorts: int, queues: int, kinds: tuple[Kind, ...], strategy: Strat
             cycles += len(found)
             for cycle in found:
                 for key in cycle.admitted:
-                    heapq.heappush(ends, (now + runs[key], key, at))
+                    heapq.heappush(ends, (now + runs[engine.workloads[key].priority], key, at))
                 preempted += len(cycle.preempted)
                 for victim in cycle.preempted:
                     engine.release(victim.workload, at)

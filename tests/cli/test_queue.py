@@ -353,6 +353,19 @@ def test_ctrl_c_leaves_the_line_and_resume_comes_back_to_it(penstock: Penstock, 
     assert (again.returncode, one.returncode) == (0, 0)
 
 
+def test_a_run_that_is_killed_holds_nothing_any_more(penstock: Penstock, teams: Path) -> None:
+    with spawn("run", write(teams, "one", 2), "--queue", "team-a") as one:
+        until(lambda: state(teams, "one-1") == "running", "the first")
+        with spawn("run", write(teams, "two"), "--queue", "team-b") as two:
+            until(lambda: state(teams, "two-1") == "queued", "the wait")
+            one.kill()
+            (teams / "go-two").touch()
+            over(two)
+    assert two.returncode == 0
+    (teams / "go-one").touch()
+    assert penstock("resume", "one-1", "-q").code == 0
+
+
 def test_help_and_a_run_that_needs_nothing_do_not_load_the_queues(tmp_path: Path) -> None:
     (tmp_path / "flow.yaml").write_text(WAITS.format(name="x", cpu=1).replace("  resources: {cpu: 1}\n", ""))
     (tmp_path / "go-x").touch()

@@ -223,6 +223,7 @@ def test_what_is_shared_retried_suspended_or_comes_after_others(penstock: Pensto
     ):
         assert part in said, (part, said)
     assert "flow-1/report comes after ask, which is not over." in penstock("why", "@/report").out
+    assert "flow-1/train: 1 task could start" in penstock("why", "@/train[3]").out, "it has not begun"
     assert "penstock resume" not in penstock("why", "@/train").out
     run.close()
 

@@ -97,9 +97,11 @@ def run(q: Hall, now: float, roots: Collection[str] | None = None) -> Cycle:
     q.flushed.difference_update(q.trees if roots is None else roots)
     entries: list[Entry] = []
     refused: list[Entry] = []
+    q.state.shared = {}
     for queue, place in _pop(q, roots):
         entry = _nominate(q, queue, place, now)
         (refused if entry.decision else entries).append(entry)
+    q.state.shared = None
     this = _Run(q, now)
     done: list[Entry] = []
     for entry in _in_turn(q, entries):

@@ -14,8 +14,7 @@ class Victim(NamedTuple):
     cluster_queue: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(NamedTuple):
     """About one head."""
 
     workload: str

@@ -9,7 +9,7 @@ else by priority, and, unless the queue may preempt while it borrows, only if it
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from operator import itemgetter
 from typing import Any
 
 from penstock.admission import fair
@@ -77,13 +77,18 @@ def _targets(
     return _Classical(state, workload, queue, needs, request, now).targets()
 
 
+Ranked = tuple[Any, Candidate]
+"""With its place in the order of candidates."""
+_rank = itemgetter(0)
+
+
 class _Classical:
     def __init__(
         self,
         state: State,
         workload: Workload,
         queue: str,
-        needs: Collection[FlavorResource],
+        needs: frozenset[FlavorResource],
         request: Usage,
         now: float,
     ) -> None:
@@ -95,9 +100,10 @@ class _Classical:
         self.request = request
         self.now = now
         self.never_borrowing = self.queue.preemption.borrow is Policy.NEVER
-        self.nearer: list[Candidate] = []
+        self.order = self._order()
+        self.nearer: list[Ranked] = []
         """Those of other queues that the preemptor stands nearer to the quota than."""
-        self.others: list[Candidate] = []
+        self.others: list[Ranked] = []
 
     def targets(self) -> list[Target]:
         same = [
@@ -162,7 +168,7 @@ class _Classical:
         before: Node | None = None
         for ancestor in self.node.path():
             if nearer or not must_borrow:
-                self.collect(ancestor, ancestor, before, policy, nearer)
+                (self.nearer if nearer else self.others).extend(self.around(ancestor, before, policy, nearer))
             fits, rest = self.fits_in(ancestor, rest)
             nearer = nearer or fits
             before = ancestor
@@ -176,20 +182,39 @@ class _Classical:
             rest[fr] = max(0, amount - node.local_available(fr))
         return fits, rest
 
-    def collect(self, cohort: Node, top: Node, before: Node | None, policy: Policy, nearer: bool) -> None:
+    def around(self, top: Node, before: Node | None, policy: Policy, nearer: bool) -> list[Ranked]:
+        """Those below an ancestor, but for the branch that leads to the preemptor. While nothing changes, and where priorities
+        do not matter, they are the same for all preemptors below it."""
+        shared = self.state.shared
+        alike = policy is Policy.ANY and (nearer or self.never_borrowing) and self.state.local_usage is None
+        if shared is None or not alike:
+            return self.collect(top, top, before or self.node, policy, nearer)
+        listed = shared.get((top, self.needs, nearer, self.now))
+        if listed is None:
+            listed = sorted(self.collect(top, top, None, policy, nearer), key=_rank)
+            shared[top, self.needs, nearer, self.now] = listed
+        if before is None:
+            return [ranked for ranked in listed if ranked[1].node is not self.node]
+        own = set(before.leaves())
+        return [ranked for ranked in listed if ranked[1].node not in own]
+
+    def collect(self, cohort: Node, top: Node, but: Node | None, policy: Policy, nearer: bool) -> list[Ranked]:
+        order, listed = self.order, []
         for child in cohort.children:
-            if child is before or child is self.node or not child.active or child.within(self.needs):
+            if child is but or not child.active or child.within(self.needs):
                 continue
             if not child.is_queue:
-                self.collect(child, top, before, policy, nearer)
+                listed += self.collect(child, top, but, policy, nearer)
                 continue
-            found = holders(self.state, self.workload, child, policy, self.needs)
-            if nearer:
-                self.nearer += [Candidate(each, child, RECLAIMED, top) for each in found]
-            elif self.never_borrowing:
-                self.others += [Candidate(each, child, RECLAIMED, top, True) for each in found]
-            else:
-                self.others += [self.by_priority(each, child, top) for each in found]
+            for each in holders(self.state, self.workload, child, policy, self.needs):
+                if nearer:
+                    found = Candidate(each, child, RECLAIMED, top)
+                elif self.never_borrowing:
+                    found = Candidate(each, child, RECLAIMED, top, True)
+                else:
+                    found = self.by_priority(each, child, top)
+                listed.append((order(each), found))
+        return listed
 
     def by_priority(self, other: Workload, node: Node, top: Node) -> Candidate:
         """While it borrows it may take those below its own priority and the threshold."""
@@ -204,21 +229,13 @@ class _Classical:
         """Each kind in the order of candidates; of all of them those that are on the way out already first."""
         going: list[Candidate] = []
         staying: list[Candidate] = []
-        order: Order | None = None
-        for kind in (self.nearer, self.others, same):
-            if len(kind) > 1:
-                if order is None:
-                    order = self.order()
-                kind = [each for _, each in sorted([(order(each.workload), each) for each in kind], key=_key)]
-            for each in kind:
+        for kind in (self.nearer, self.others, [(self.order(each.workload), each) for each in same]):
+            kind.sort(key=_rank)
+            for _, each in kind:
                 (staying if each.workload.eviction is None else going).append(each)
         return going + staying
 
-    def order(self) -> Order:
+    def _order(self) -> Order:
         if self.state.local_usage is None:
             return plain_order(self.state, self.now)
         return full_order(self.state, self.queue.name, self.now)
-
-
-def _key(pair: tuple[Any, Candidate]) -> Any:
-    return pair[0]

@@ -64,6 +64,8 @@ class State:
         """By ClusterQueue: grows when there may be more to have than before, so that flavors are tried from the first again."""
         self.asked: Any = None
         """What preempt was last asked by the search for a flavor, and what it found."""
+        self.shared: dict[Any, Any] | None = None
+        """What searches for victims have in common, as long as nobody holds more or less than before; None at other times."""
         self.local_usage: Callable[[str], float] | None = None
         """LocalQueue ("namespace/name") -> what it has consumed, where admission fair sharing is on."""
 

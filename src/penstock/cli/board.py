@@ -145,7 +145,7 @@ class Board:
             line += [(" · ", DIM), word] if number else [word]
         if node.tally.get("suspended") and run:
             line.append((f"   penstock resume {run}/{node.path}", DIM))
-        elif self.reasons.get(node.path):
+        elif self.reasons.get(node.path) and not wait:
             line.append((f": {self.reasons[node.path]}", DIM))
         return line
 

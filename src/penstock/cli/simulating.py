@@ -147,36 +147,34 @@ def _table(played: Sequence[Played], place: Yard) -> None:
         for one in played:
             click.echo("\t".join([str(one.unit), *rows.get(one.unit, [""] * len(head)), _refusal(one, place)]))
         return
-    if _across(head, rows) > shutil.get_terminal_size().columns:
-        head, rows = _narrow(head, {one.unit: _row(one, resources, brief=True) for one in measured})
-    widths = [max(map(len, column)) for column in zip(head, *rows.values(), strict=True)]
-    first = max(len(str(one.unit)) for one in played) + 2
+    first = max(len(word) for word in ("UNIT", *(str(one.unit) for one in played))) + 2
+    room = shutil.get_terminal_size().columns - first
+    if sum(_widths(head, rows)) - 2 > room:
+        head, rows = _narrow(head, {one.unit: _row(one, resources, brief=True) for one in measured}, room)
+    widths = _widths(head, rows)
     if rows:
-        cells = ["UNIT".ljust(first), *(cell.ljust(width + 2) for cell, width in zip(head, widths, strict=True))]
+        cells = ["UNIT".ljust(first), *(cell.ljust(width) for cell, width in zip(head, widths, strict=True))]
         render.print_line([("".join(cells), DIM)])
     for one in played:
         if one.unit not in rows:
             # Whatever the width: the amounts may stand at the end.
-            text = textwrap.wrap(
-                f"never starts: {_refusal(one, place)}", max(40, shutil.get_terminal_size().columns - first)
-            )
+            text = textwrap.wrap(f"never starts: {_refusal(one, place)}", max(40, room))
             click.echo(str(one.unit).ljust(first) + f"\n{' ' * first}".join(text))
             continue
         line: Line = [(str(one.unit).ljust(first), {})]
-        line += [(cell.ljust(width + 2), {}) for cell, width in zip(rows[one.unit], widths, strict=True)]
+        line += [(cell.ljust(width), {}) for cell, width in zip(rows[one.unit], widths, strict=True)]
         render.print_line(line)
 
 
-def _across(head: Sequence[str], rows: Mapping[Unit, Sequence[str]]) -> int:
-    columns = zip(head, *rows.values(), strict=True)
-    return sum(2 + max(map(len, column)) for column in columns) + max(map(len, [*rows, "UNIT"]))
+def _widths(head: Sequence[str], rows: Mapping[Unit, Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) + 2 for column in zip(head, *rows.values(), strict=True)]
 
 
-def _narrow(head: list[str], rows: dict[Unit, list[str]]) -> tuple[list[str], dict[Unit, list[str]]]:
+def _narrow(head: list[str], rows: dict[Unit, list[str]], room: int) -> tuple[list[str], dict[Unit, list[str]]]:
     """Without columns that say nothing, and if that is not enough, without those that say least."""
     dull = [name for at, name in enumerate(head) if all(row[at] == "0" for row in rows.values())]
-    for name in (*dull, "WORKLOADS", "DELAY"):
-        if name in head and _across(head, rows) > shutil.get_terminal_size().columns:
+    for name in (*reversed(dull), "WORKLOADS", "DELAY"):
+        if name in head and sum(_widths(head, rows)) - 2 > room:
             at = head.index(name)
             head = [*head[:at], *head[at + 1 :]]
             rows = {unit: [*row[:at], *row[at + 1 :]] for unit, row in rows.items()}

@@ -126,7 +126,7 @@ class _Layered:
         return list(found.values())
 
     def workloads(self, after: int | None = None) -> list[Standing]:
-        return [] if self.store is None else self.store.workloads(after)
+        return [] if self.store is None else [one for one in self.store.workloads(after) if one.state != "gated"]
 
     def run_by_number(self, number: int) -> Run | None:
         return None if self.store is None else self.store.run_by_number(number)

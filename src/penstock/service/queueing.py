@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from penstock.admission.explain import Shortage, fits_ever
 from penstock.admission.model import (
@@ -38,6 +38,7 @@ from penstock.engine.reserved import base, where
 from penstock.errors import NotFound, PlanError, Problem, UserError, nearest
 from penstock.graph.model import Unit, Workflow
 from penstock.service.wording import MACHINE, amount, figure
+from penstock.store.base import Standing
 from penstock.store.sql import Store
 
 if TYPE_CHECKING:
@@ -91,11 +92,24 @@ def machine(amounts: Mapping[str, int] | None = None) -> list[Object]:
     ]
 
 
-def book_of(store: Store, now: float | None = None) -> Book:
-    """The queues as they are now, to look at."""
-    book = Book(store, "", machine())
+def book_of(store: Store, now: float | None = None, gated: bool = True) -> Book:
+    """The queues as they are now, to look at. `gated`: with the stages whose time has not come, of which there may be thousands and
+    on which nothing depends."""
+    book = Book(store if gated else cast(Store, _Ungated(store)), "", machine())
     book.load(time.time() if now is None else now)
     return book
+
+
+class _Ungated:
+    """A store as a book reads it, without those that are gated."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.last_decision = store.last_decision
+        self.queue_objects = store.queue_objects
+
+    def workloads(self, after: int | None = None) -> list[Standing]:
+        return [one for one in self.store.workloads(after) if one.state != "gated"]
 
 
 def objects_in(queues: Queues) -> list[Object]:
@@ -249,9 +263,7 @@ def no_queue(book: Book, name: str) -> NotFound:
     if not book.configured:
         fix = "penstock queue apply FILE makes some"
         return NotFound(Problem("P812", f"there is no queue {name!r}, only this machine itself ({MACHINE})", fix))
-    known = _known(book)
-    fix = f"there are: {', '.join(known) or 'none'}.{nearest(name, known)}"
-    return NotFound(Problem("P812", f"there is no queue {name!r}", fix))
+    return NotFound(no_such(book, name))
 
 
 def _known(book: Book) -> list[str]:
@@ -394,7 +406,9 @@ def no_such(book: Book, name: str | None, where_: str = "") -> Problem:
     if name is None and known:
         fix = f"say which: --queue {known[0]}; there are: {', '.join(known)}"
         return Problem("P813", "there are several queues, and none is named", fix, where=where_)
-    fix = f"there are: {', '.join(known) or 'none'}.{nearest(name or '', known)}"
+    fix = f"there are: {', '.join(known)}.{nearest(name or '', known)}"
+    if not known:
+        fix = "apply a ClusterQueue; or, to go back to this machine: penstock queue delete --all"
     return Problem("P812", f"there is no queue {name!r}" if name else "there is no queue", fix, where=where_)
 
 

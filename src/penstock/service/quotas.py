@@ -28,12 +28,9 @@ class Amount:
     """What could be had now, by borrowing too."""
     most: int
     """What could be had if nobody else used anything."""
+    borrowed: int
     borrowing: int | None
     lending: int | None
-
-    @property
-    def borrowed(self) -> int:
-        return max(0, self.used - self.nominal)
 
     def as_data(self) -> dict[str, Any]:
         data: dict[str, Any] = {"flavor": self.flavor, "resource": self.resource}
@@ -229,6 +226,8 @@ class Looking:
                 used=node.usage.get(fr, 0),
                 free=node.available(fr),
                 most=node.potential(fr),
+                # Without a cohort there is nobody to borrow from: the quota was cut.
+                borrowed=max(0, node.usage.get(fr, 0) - quota.nominal) if node.parent is not None else 0,
                 borrowing=quota.borrowing,
                 lending=quota.lending,
             )

@@ -225,7 +225,9 @@ def _chosen(given: Iterable[str], found: Iterable[Source]) -> dict[str, float]:
         if not equals:
             raise _no_runtime(item, "there is no '='", "write --runtime step=seconds")
         if name not in known:
-            raise _no_runtime(item, f"there is no step {name!r}", f"name a step of the files.{nearest(name, sorted(known))}")
+            raise _no_runtime(
+                item, f"there is no step {name!r}", f"name a step of the files.{nearest(name, sorted(known))}"
+            )
         try:
             chosen[name] = float(text)
         except ValueError:

@@ -45,6 +45,8 @@ OF_ONE_UNIT = ("P815", "P818")
 """Why a list may be impossible with one unit, and possible with another."""
 PATIENCE = 30 * 86400.0
 """Seconds after which nothing will happen any more, although something goes on by the clock."""
+SWAPS = 100
+"""So often one reservation may be taken back at one moment before it is plain that this has no end."""
 LOOKS = 250
 """So often in a run it is worked out what a whole workflow still needs, if it has more steps than that."""
 _LANE = "fake"
@@ -243,22 +245,22 @@ class _Playing:
         return capacity_of([*book.queues.cluster_queues.values(), *book.queues.cohorts.values()])
 
     def stuck(self) -> Played:
-        """Somebody waits, and nothing will ever happen: a queue is stopped, or nobody answers its checks."""
+        """Somebody waits, and nothing will ever happen: a queue is stopped, or nobody answers its checks. Or two are let in in
+        each other's place without end."""
         engine = self.engine
-        assert engine is not None
+        assert engine is not None and engine.book is not None
         reasons: dict[str, list[str]] = {}
-        if engine.book is not None:
-            for _, lot in engine.lots.values():
-                if engine.standing.get(lot.key) == "pending":
-                    hold = engine.book.queues.explain(lot.key, self.clock.now()).as_data()
-                    said = f"{wording.line_of(hold)}: {wording.cause(hold)}"
-                    reasons.setdefault(said, []).append(wording.called(lot.key))
-        parts = [
-            f"{wording.names([f'/{name}' for name in who])} waits for ever {said}" for said, who in reasons.items()
-        ]
-        problem = Problem(
-            "P820", "; ".join(parts) or "something waits for ever", "give --queues a file with queues that admit it"
-        )
+        swapped = [key for key, times in engine.swaps.items() if times >= SWAPS]
+        if swapped:
+            reasons["is stopped and let in again without end"] = swapped
+        for _, lot in engine.lots.values():
+            if not swapped and engine.standing.get(lot.key) == "pending":
+                hold = engine.book.queues.explain(lot.key, self.clock.now()).as_data()
+                said = f"waits for ever {wording.line_of(hold)}: {wording.cause(hold)}"
+                reasons.setdefault(said, []).append(lot.key)
+        parts = [f"{wording.names(keys)} {said}" for said, keys in reasons.items()]
+        fix = "give --queues a file with queues that admit it"
+        problem = Problem("P820", "; ".join(parts) or "something waits for ever", fix)
         return Played(unit=self.unit, refused=UserError(problem), capacity=self._capacity())
 
 
@@ -271,6 +273,9 @@ class Watched(Engine):
         self.clock = clock
         self._held: dict[str, dict[str, int]] = {}
         self.standing: dict[str, str] = {}
+        self.swaps: dict[str, int] = {}
+        """How often each was taken back at this moment."""
+        self._moment = 0.0
         self.lined: set[str] = set()
         """Who ever stood in line. Stages are put there before their time has come, and some need not come."""
         self._looked: dict[int, int] = {}
@@ -300,6 +305,11 @@ class Watched(Engine):
 
     def _evict(self, reserved: Reserved, lot: Lot, why: dict[str, Any]) -> None:
         self.facts.append(Fact(self.clock.elapsed, reserved.live.run.id, What.PREEMPTED, lot.key))
+        if self._moment != self.clock.elapsed:
+            self._moment, self.swaps = self.clock.elapsed, {}
+        self.swaps[lot.key] = self.swaps.get(lot.key, 0) + 1
+        if self.swaps[lot.key] > SWAPS:
+            raise Standstill(f"{lot.key} is stopped and let in again for ever")
         super()._evict(reserved, lot, why)
 
     def _finish(self) -> list[Live]:

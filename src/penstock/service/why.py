@@ -110,18 +110,21 @@ class Why:
 
 def why(store: Store, run: Run, path: str = "") -> Why:
     """Raises NotFound if the run has no such step."""
-    if path:
-        views.check_path(store, run, path)
     workflow = workflow_of(store, run)
+    outline = views.Outline(workflow)
+    if path and step_of(path) not in outline.by_path:  # a task that has not begun may well be asked about
+        views.check_path(store, run, path)
     rows = store.tasks(run.number, states=["running", "waiting", "retrying", "suspended"])
     rows = [row for row in rows if not path or _under(row.task, path) or _under(row.step, path)]
     state = state_of(store, run)
     events = list(store.events(run.number, kinds=[*_HOLDS, *_BREAKS]))
     reader = views.Reader(store, run)
     reader.read()
-    outline = views.Outline(workflow)
     outline.measure(reader.tallies, run.state)
     node = outline.by_path.get(step_of(path)) if path else None
+    # What is called is not counted: the tasks in it are.
+    called = {one.path for one in outline.nodes if one.nested}
+    running = sum(row.state == "running" and row.step not in called for row in rows)
     waits: list[Wait] = []
     if state in ("stopped", "lost"):
         waits.append(Wait("", "engine", reason={"state": state}))
@@ -131,7 +134,7 @@ def why(store: Store, run: Run, path: str = "") -> Why:
         waits += _tasks(store, run, rows)
         if all(wait.steps for wait in every):  # what else could start has everything but a worker
             waits += _slots(outline, path, {step for wait in every for step in wait.steps})
-        if not waits and node is not None and not any(row.state == "running" for row in rows):
+        if not waits and node is not None and not running:
             waits += _steps(outline, node)
     row = store.task(run.number, path) if path else None
     ended = row.state if row is not None and row.ended is not None else node.state if node and node.over else ""
@@ -140,7 +143,7 @@ def why(store: Store, run: Run, path: str = "") -> Why:
         state,
         path,
         waits,
-        0 if state in ("stopped", "lost") else sum(row.state == "running" for row in rows),
+        0 if state in ("stopped", "lost") else running,
         [spell for spell in spells(events) if spell.end is not None and _about(spell.path, path)],
         [
             {"path": event.task, "at": event.at, **event.data}
@@ -199,7 +202,7 @@ def in_line(
     # Of several lots of a stage only the first says when it began to wait: the others have waited since the last one did.
     since = {spell.path: spell.start if spell.end is None else spell.end for spell in spells(events)}
     now = time.time()
-    book = book_of(store, now)
+    book = book_of(store, now, gated=False)
     book.queues.settle(now)
     found: dict[str, Wait] = {}
     # Of several lots of a stage the one that stands first speaks for all.
