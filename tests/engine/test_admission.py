@@ -465,3 +465,46 @@ def test_the_same_work_in_two_runs_is_done_once_on_one_quota(place: Path) -> Non
     assert len(yard.spans) == 2
     assert yard.clock.elapsed == pytest.approx(20, abs=3)
     assert yard.left() == []
+
+
+@pytest.mark.parametrize("unit", ["stage", "reuse"])
+def test_a_loop_that_reclaims_a_part_gets_that_part(place: Path, unit: str) -> None:
+    """It asks for everything again when its victims have gone; they must not be let in again before it, and so on without end."""
+    reclaiming = {"preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}}
+    yard = Yard(place, queue("a", 4, "all", **reclaiming) + queue("b", 2, "all", **reclaiming))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(long=100.0, short=10.0)))
+        old = yard.submit(engine, flow(step("long", cpu=2, tasks=9)), queue="b", unit=unit)
+        await asyncio.sleep(5)
+        return old, yard.submit(engine, flow(step("short", cpu=3, tasks=2)), queue="a", unit=unit)
+
+    old, new = yard.play(main)
+    assert (old.state, new.state) == ("succeeded", "succeeded")
+    assert yard.times(new.run.id, "short[0]")[0][0] == pytest.approx(5, abs=2)
+    assert len(yard.events(old, "reservation.evicted")) <= 4
+
+
+def test_with_unit_task_a_later_run_does_not_overtake_a_large_loop(place: Path) -> None:
+    yard = Yard(place, queue("q", 100))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine())
+        return [yard.submit(engine, flow(step("a", tasks=200)), unit="task") for _ in range(2)]
+
+    first, second = yard.play(main)
+    ends = [max(end for id, _, end, _ in yard.spans if id.startswith(live.run.id)) for live in (first, second)]
+    assert ends == [pytest.approx(20, abs=0.5), pytest.approx(40, abs=0.5)]
+
+
+def test_a_group_is_one_reservation_with_unit_reuse_too(place: Path) -> None:
+    yard = Yard(place, queue("q", 4))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(hog=10.0)))
+        yard.submit(engine, flow(step("hog", cpu=2)))
+        await asyncio.sleep(1)
+        return yard.submit(engine, flow(step("a", cpu=1, group="g"), step("b", cpu=2, group="g")), unit="reuse")
+
+    live = yard.play(main)
+    assert [yard.times(live.run.id, name)[0][0] for name in "ab"] == [pytest.approx(10, abs=0.5)] * 2

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from penstock.engine.reserved import Lot, Reserved
 
 
+ROUNDS = 16
+"""How often the queues are asked again within one turn because of what they have just decided."""
+PAUSE = 1.0
+"""Seconds before they are asked again after that; and between looks at whether somebody waits for another reason by now."""
+
+
 class Admitting(Lots):
     _alarm: asyncio.TimerHandle | None = None
 
@@ -53,15 +59,22 @@ class Admitting(Lots):
                 self._reserve_ahead(live)
             self._ask(live)
         self._let_idle_go(now)
-        while True:
+        for whole in [whole for whole in self.wholes.values() if whole.due]:
+            whole.due = False
+            self._whole_shrinks(whole)
+        again = None
+        for _ in range(ROUNDS):
             book.queues.settle(now)
             changed = (news | book.queues.touched) & self.lots.keys()
             news = set()
-            if not self._act(sorted(changed), now):
+            if not self._act(sorted(changed), now) | self._cut_down(now):
                 break
+        else:
+            again = now + PAUSE
         self._say_why(now)
         self.batch.workloads.update(book.written())
-        self._set_alarm(book.queues.next_time(now), now)
+        at = book.queues.next_time(now)
+        self._set_alarm(at if again is None else again if at is None else min(at, again), now)
 
     def _decide_alone(self, book: Book, now: float) -> set[str]:
         if self._alone:
@@ -158,10 +171,40 @@ class Admitting(Lots):
             again |= self._leave(reserved, lot, now)
         return again
 
+    def _cut_down(self, now: float) -> bool:
+        """A loop for a part of which others are being stopped asks for that part, and for the rest behind it. Otherwise it would
+        ask for everything again once they have gone, and those who had borrowed might be let in before it, without end."""
+        assert self.book is not None
+        cut = False
+        for reserved, lot in list(self.active.values()):
+            decision = None if lot.held else self.book.queues.decisions.get(lot.key)
+            if decision is None or decision.decision != "preempt" or reserved.unit in (Unit.TASK, Unit.WORKFLOW):
+                continue
+            if len(lot.asked) == 0 or len(lot.kinds()) > 1:
+                continue
+            (states,) = lot.kinds()
+            tasks = sum(choice.count for choice in decision.podsets) // states[0].plan.step.replicas
+            if not 0 < tasks < sum(lot.asked.values()):
+                continue
+            kept: dict[StepState, int] = {}
+            rest: dict[StepState, int] = {}
+            for state, asked in lot.asked.items():
+                many = min(tasks, asked)
+                tasks -= many
+                kept[state] = many
+                if asked > many:
+                    rest[state] = asked - many
+            lot.asked = {state: many for state, many in kept.items() if many}
+            self.book.queues.resize(lot.key, reserved.podsets(lot.asked), now)
+            self._new_lot(reserved, rest, now)
+            cut = True
+        return cut
+
     def _grant(self, reserved: Reserved, lot: Lot, workload: Any, now: float) -> bool:
         assert self.book is not None
         live = reserved.live
         lot.held = True
+        reserved.lined.pop(lot.key, None)
         if live.limit is not None:
             self._limit_run(live, now)
         if self.book.queues.config.pods_ready_timeout is not None:
@@ -173,7 +216,7 @@ class Admitting(Lots):
             "held": _amounts(workload.held),
             "waited": round(max(0.0, now - lot.since), 3),
         }
-        if reserved.said and len(reserved.waiting()) == 0:
+        if not reserved.lined:
             reserved.said = ""
         whole = self.wholes.get(live.number)
         if whole is not None:
@@ -206,7 +249,7 @@ class Admitting(Lots):
         if rest and reserved.unit is not Unit.TASK:
             self._new_lot(reserved, rest, now)
             return True
-        if reserved.unit is Unit.TASK and any(state.hungry > reserved.pending(state) for state in reserved.states):
+        if reserved.unit is Unit.TASK and not reserved.lined and any(state.hungry for state in reserved.states):
             self._ask_for(reserved, list(reserved.states))
             return True
         return False
@@ -216,6 +259,7 @@ class Admitting(Lots):
         live = reserved.live
         had = dict(lot.granted) if lot.held else dict(lot.asked)
         lot.held = lot.leaving = True
+        reserved.lined.pop(lot.key, None)
         live.note("reservation.evicted", reserved.name, {"workload": lot.key, **why})
         machine = live.machine
         for state in list(lot.granted):
@@ -277,14 +321,18 @@ class Admitting(Lots):
         if not podsets:
             self._end_lot(lot, now)
         elif workload is None:
-            del self.lots[lot.key], reserved.lots[lot.key]
+            del self.lots[lot.key]
             self.active.pop(lot.key, None)
+            reserved.remove(lot)
             renewed = reserved.workload(reserved.next_name(), podsets)
             lot.key = renewed.key
             self.lots[lot.key] = self.active[lot.key] = (reserved, lot)
-            reserved.lots[lot.key] = lot
+            reserved.add(lot)
+            self.unsaid[reserved] = None
             book.submit(renewed, reserved.live.number, now)
         else:
+            reserved.add(lot)
+            self.unsaid[reserved] = None
             book.queues.resize(lot.key, podsets, now)
         return True
 
@@ -293,11 +341,16 @@ class Admitting(Lots):
     def _say_why(self, now: float) -> None:
         """Each wait is written down with its reason, and again when the reason is another."""
         assert self.book is not None
-        seen: set[Reserved] = set()
-        for reserved, lot in self.active.values():
-            if lot.held or reserved in seen:
+        if now - self._said_at < PAUSE and now >= self._said_at:
+            asked = list(self.unsaid)
+        else:
+            self._said_at = now
+            asked = list(dict.fromkeys(reserved for reserved, lot in self.active.values() if not lot.held))
+        self.unsaid.clear()
+        for reserved in asked:
+            lot = next(iter(reserved.lined.values()), None)
+            if lot is None:
                 continue
-            seen.add(reserved)
             kind = self.book.queues.hold_kind(lot.key, now)
             if kind != reserved.said:
                 reserved.said = kind
@@ -305,6 +358,8 @@ class Admitting(Lots):
                 reserved.live.note(
                     "reservation.waiting", reserved.name, {"workload": lot.key, "reason": hold.as_data()}
                 )
+
+    _said_at = 0.0
 
 
 def _said_of(eviction: Any) -> dict[str, Any]:

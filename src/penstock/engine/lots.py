@@ -28,7 +28,7 @@ GATE = "penstock/upstream"
 """What holds a stage back until the steps before it are over."""
 AHEAD = 2_000
 """Steps of a workflow up to which stages are put in line before their time; beyond, when it has come. Their place is the same."""
-SINGLES = 64
+SINGLES = 4096
 """Workloads of one step that stand in line at once where each task is one; those behind are just like them."""
 
 
@@ -49,6 +49,8 @@ class Lots(Sharing):
         self.active: dict[str, tuple[Reserved, Lot]] = {}
         """Those that are not gated: there may be thousands that wait for their time, and few that stand in line or hold anything."""
         self.wholes: dict[int, Whole] = {}
+        self.unsaid: dict[Reserved, None] = {}
+        """Reservations that have come to stand in line since reasons were last written down."""
 
     # -- who queues ---------------------------------------------------------------------------------------------------
 
@@ -107,13 +109,13 @@ class Lots(Sharing):
         lot.granted[state] -= 1
         if lot.leaving:
             return
-        kin = reserved.waiting()
+        kin = reserved.lined
         assert self.book is not None
         if state.hungry and state in reserved.states and not self.book.crowded(lot.key, len(kin)):
             # Nobody else is waiting: who would be admitted next is the next task of this very step.
             lot.granted[state] += 1
             live.machine.permit(state, lot)
-            for other in kin:
+            for other in kin.values():
                 if other.asked.get(state, 0) > 0:
                     other.asked[state] -= 1
                     shrunk.setdefault(other.key, other)
@@ -149,8 +151,8 @@ class Lots(Sharing):
         assert self.book is not None
         reserved, _ = self.lots.pop(lot.key)
         self.active.pop(lot.key, None)
-        reserved.lots.pop(lot.key, None)
-        if reserved.said and not reserved.waiting():
+        reserved.remove(lot)
+        if reserved.said and not reserved.lined:
             if not lot.held:
                 reserved.live.note("reservation.withdrawn", reserved.name, {"workload": lot.key})
             reserved.said = ""
@@ -178,7 +180,7 @@ class Lots(Sharing):
 
     def _let_idle_go(self, now: float) -> None:
         """Machines that were kept for a stage which did not come."""
-        for reserved, lot in [one for one in self.active.values() if one[1].idle and not one[0].states]:
+        for lot in [lot for reserved, lot in self.active.values() if lot.idle and not reserved.states]:
             lot.idle = 0
             if not lot.leaving and not lot.busy and lot.key in self.lots:
                 self._end_lot(lot, now)
@@ -268,7 +270,7 @@ class Lots(Sharing):
                 live.chains = heirs_of(live.machine.blueprint.workflow, live.run.params)
             chain = live.chains.get(scope.step_prefix + step.name, chain)
             name = scope.prefix + chain[0]
-        elif step.group is not None and unit is Unit.STAGE:
+        if step.group is not None and unit in (Unit.STAGE, Unit.REUSE) and len(chain) == 1:
             name = scope.prefix + step.group
         found = self.reserved.get((live.number, name))
         if found is None and make:
@@ -303,17 +305,19 @@ class Lots(Sharing):
         if reserved.unit is Unit.TASK:
             for state, lacking in more.items():
                 gang = state.plan.step.each is not None and state.plan.step.each.gang
-                for _ in range(1 if gang else min(lacking, SINGLES - len(reserved.waiting()))):
+                for _ in range(1 if gang else min(lacking, SINGLES - len(reserved.lined))):
                     self._new_lot(reserved, {state: lacking if gang else 1}, now)
             return
         gated = next((lot for lot in reserved.lots.values() if lot.gated), None)
         if gated is not None and len(shapes(more)) <= MOST_SHAPES:
             gated.asked, gated.gated, gated.since = more, False, now
             self.active[gated.key] = (reserved, gated)
+            reserved.add(gated)
+            self.unsaid[reserved] = None
             book.queues.resize(gated.key, reserved.podsets(more), now)
             book.queues.ungate(gated.key, GATE, now)
             return
-        growing = next((lot for lot in reserved.waiting() if not lot.leaving and lot.asked.keys() >= more.keys()), None)
+        growing = next((lot for lot in reserved.lined.values() if lot.asked.keys() >= more.keys()), None)
         if growing is None:
             kinds = shapes(more)
             for at in range(0, len(kinds), MOST_SHAPES):
@@ -348,10 +352,11 @@ class Lots(Sharing):
         if gated is not None:
             lot.gated = True
             workload.gates = frozenset({GATE})
-        reserved.lots[lot.key] = lot
+        reserved.add(lot)
         self.lots[lot.key] = (reserved, lot)
         if not lot.gated:
             self.active[lot.key] = (reserved, lot)
+            self.unsaid[reserved] = None
         self.book.submit(workload, reserved.live.number, now)
 
     # -- a whole workflow ---------------------------------------------------------------------------------------------
@@ -379,7 +384,8 @@ class Lots(Sharing):
             workload = reserved.workload(live.run.id, whole.podsets())
             lot = Lot(workload.key, {}, self.now())
             whole.lot = lot
-            reserved.lots[lot.key] = lot
+            reserved.add(lot)
+            self.unsaid[reserved] = None
             self.lots[lot.key] = self.active[lot.key] = (reserved, lot)
             self.book.submit(workload, live.number, self.now())
         whole.waiting[state] = None
@@ -401,7 +407,9 @@ class Lots(Sharing):
         if not whole.lot.held or whole.lot.leaving:
             return
         started = time.perf_counter()
-        if started >= whole.look_again:
+        if started < whole.look_again:
+            self.loop.call_later(whole.look_again - started, self.later, lambda: self._shrink_later(whole))
+        else:
             gone = whole.shrink()
             # What is left is worked out anew each time, which may take long: a tenth of the time is spent on it at most.
             done = time.perf_counter()
@@ -409,6 +417,11 @@ class Lots(Sharing):
             if gone:
                 self.book.queues.reclaim(whole.lot.key, gone, self.now())
         self._hand_out(whole)
+
+    def _shrink_later(self, whole: Whole) -> None:
+        """It had been looked at a moment before, so it was put off."""
+        if whole.live.number in self.wholes:
+            whole.due = self.stale = True
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -420,5 +433,6 @@ class Lots(Sharing):
             for lot in mine:
                 self._end_lot(lot, self.now())
             self.stale = True
+            self.inbox.wake()
         for key in [key for key in self.reserved if key[0] == live.number]:
             del self.reserved[key]

@@ -143,6 +143,8 @@ class Reserved:
         self.chain = chain
         """The steps that have it one after the other."""
         self.lots: dict[str, Lot] = {}
+        self.lined: dict[str, Lot] = {}
+        """Those of them that stand in line."""
         self.states: set[StepState] = set()
         """The steps that it is for now."""
         self.made = 0
@@ -161,8 +163,14 @@ class Reserved:
         """Tasks of a step that are in line, or will be when they have stopped."""
         return sum(lot.asked.get(state, 0) for lot in self.lots.values() if not lot.held or lot.leaving)
 
-    def waiting(self) -> list[Lot]:
-        return [lot for lot in self.lots.values() if not lot.held and not lot.gated]
+    def add(self, lot: Lot) -> None:
+        self.lots[lot.key] = lot
+        if not lot.gated:
+            self.lined[lot.key] = lot
+
+    def remove(self, lot: Lot) -> None:
+        self.lots.pop(lot.key, None)
+        self.lined.pop(lot.key, None)
 
     def podsets(self, asked: Mapping[StepState, int]) -> tuple[PodSet, ...]:
         """One for each kind of pods. Of several kinds, all start or none does."""

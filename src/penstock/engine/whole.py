@@ -47,6 +47,8 @@ class Whole:
         self.asked: list[dict[str, int]] = []
         """As it was when it was asked for, in unit pods by pod set."""
         self.look_again = 0.0
+        self.due = False
+        """To be looked at in the next turn, whether or not anything ends."""
 
     def _remaining(self) -> list[tuple[Placement | None, dict[str, int]]]:
         from penstock.plan.reserve import pools
