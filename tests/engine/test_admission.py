@@ -508,3 +508,53 @@ def test_a_group_is_one_reservation_with_unit_reuse_too(place: Path) -> None:
 
     live = yard.play(main)
     assert [yard.times(live.run.id, name)[0][0] for name in "ab"] == [pytest.approx(10, abs=0.5)] * 2
+
+
+def test_an_engine_that_is_stopping_gives_back_what_ends_and_leaves_the_line(place: Path) -> None:
+    yard = Yard(place, queue("q", 2))
+
+    async def main(yard: Yard) -> Any:
+        one, two = (yard.go(yard.engine(lasting(short=5.0, long=60.0, other=5.0))) for _ in range(2))
+        yard.submit(one, flow(step("short"), step("long"), step("more", tasks=4)))
+        await asyncio.sleep(1)
+        other = yard.submit(two, flow(step("other")))
+        one.interrupt()
+        while other.state == "running":
+            await asyncio.sleep(1)
+        return yard.clock.elapsed
+
+    assert yard.play(main) < 15
+
+
+def test_a_drained_queue_does_not_hold_what_goes_to_no_queue(place: Path) -> None:
+    yard = Yard(place, queue("red", 2) + queue("blue", 2))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine())
+        set_stop(engine.store, "red", Stop.DRAIN)
+        engine._poll()
+        await asyncio.sleep(1)
+        return yard.submit(engine, flow(step("free", cpu=0)))
+
+    assert yard.play(main).state == "succeeded"
+    assert yard.clock.elapsed < 20
+
+
+def test_a_priority_class_alone_leaves_the_machine_as_it_is(place: Path) -> None:
+    manifest = """---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: urgent}
+value: 100
+"""
+    yard = Yard(place, manifest, cpu=2)
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine())
+        yard.submit(engine, flow(step("hog", cpu=2)))
+        await asyncio.sleep(1)
+        late = yard.submit(engine, flow(step("late", cpu=2)))
+        return late, yard.submit(engine, flow(step("first", cpu=2)), priority="urgent")
+
+    late, urgent = yard.play(main)
+    assert yard.times(urgent.run.id, "first")[0][0] < yard.times(late.run.id, "late")[0][0]

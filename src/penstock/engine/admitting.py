@@ -54,7 +54,9 @@ class Admitting(Lots):
         for live in list(self.lives.values()):
             live.settle()
             self._take_back(live)
-        for live in list(self.lives.values()):
+        if self.stopping:
+            self._out_of_line(now)
+        for live in list(self.lives.values()) if not self.stopping else ():
             if not live.ahead:
                 self._reserve_ahead(live)
             self._ask(live)
@@ -177,7 +179,8 @@ class Admitting(Lots):
         assert self.book is not None
         cut = False
         for reserved, lot in list(self.active.values()):
-            decision = None if lot.held else self.book.queues.decisions.get(lot.key)
+            waits = not lot.held and self.book.queues.workloads[lot.key].admission is None
+            decision = self.book.queues.decisions.get(lot.key) if waits else None
             if decision is None or decision.decision != "preempt" or reserved.unit in (Unit.TASK, Unit.WORKFLOW):
                 continue
             if len(lot.asked) == 0 or len(lot.kinds()) > 1:

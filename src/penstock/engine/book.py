@@ -62,7 +62,7 @@ class Book:
         self.version = self.store.last_decision()
         rows = self.store.queue_objects()
         documents = [(kind, json.loads(text)) for kind, _, _, text in rows if text is not None]
-        self.configured = any(kind != CONFIGURATION for kind, _ in documents)
+        self.configured = any(kind == "ClusterQueue" for kind, _ in documents)
         self.queues = Queues(_config(documents), answer)
         self.owners = {}
         objects = objects_of(doc for kind, doc in documents if kind != CONFIGURATION)
@@ -107,14 +107,20 @@ class Book:
 
     @property
     def strict(self) -> bool:
-        """Does even a step that needs nothing have to be let in? Where pods are counted, or a queue is stopped or checks."""
-        if not self.configured:
+        """Is there a queue that even a step which needs nothing has to be let in by?"""
+        return self.configured and any(self._holds_all(local) for local in self.queues.local_queues.values())
+
+    def holds_all(self, name: str | None) -> bool:
+        """Is this such a queue? One that counts pods, or is stopped, or checks."""
+        found = queue_called(self.queues, name) if self.configured else None
+        return found is not None and self._holds_all(self.queues.local_queues[f"{found[0]}/{found[1]}"])
+
+    def _holds_all(self, local: LocalQueue) -> bool:
+        queue = self.queues.cluster_queues.get(local.cluster_queue)
+        if queue is None:
             return False
-        stopped = any(queue.stop != "None" for queue in self.queues.local_queues.values())
-        return stopped or any(
-            queue.stop != "None" or queue.checks or any(PODS in group.resources for group in queue.groups)
-            for queue in self.queues.cluster_queues.values()
-        )
+        counts = any(PODS in group.resources for group in queue.groups)
+        return local.stop != "None" or queue.stop != "None" or bool(queue.checks) or counts
 
     def queue_for(self, name: str | None) -> tuple[str, str]:
         """(namespace, LocalQueue) of what people call a queue: a LocalQueue, or a ClusterQueue itself. As long as nobody has

@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from penstock.artifacts.values import dumps, shelve
@@ -54,7 +55,7 @@ class Engine(Admitting):
             self.lane_of,
             bool(options.get("fail_fast")),
             self.variant_of if self.on != LANES else None,
-            self._must_queue if self.queues_at_all() else None,
+            partial(self._must_queue, blueprint.workflow) if self.queues_at_all() else None,
         )
         live = Live(run, machine, self.batch, self.now)
         begun = replay(live, self.store) if run.seq > 1 else []
@@ -151,7 +152,7 @@ class Engine(Admitting):
         opened = False
         self.more = False
         while True:
-            if self._in_line() and not self.stopping:
+            if self._in_line():
                 if not opened:
                     opened = self._begin()
                 self._admit()
@@ -261,7 +262,7 @@ class Engine(Admitting):
 
     def interrupt(self) -> None:
         """Start nothing more; when what runs has ended, `run` returns and the runs can be taken up again later."""
-        self.stopping = True
+        self.stopping = self.stale = True
         self.inbox.wake()
 
     def abandon(self) -> None:

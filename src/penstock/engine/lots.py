@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.engine.live import Live
 from penstock.engine.sharing import Sharing
 from penstock.engine.steps import Scope, StepState
-from penstock.graph.model import Http, Step, Suspend, Unit
+from penstock.graph.model import Http, Step, Suspend, Unit, Workflow
 from penstock.store.base import Disconnected
 
 if TYPE_CHECKING:
@@ -60,11 +60,16 @@ class Lots(Sharing):
             self._open_book()
         return self.capacity is not None or self.book is not None
 
-    def _must_queue(self, state: StepState) -> bool:
-        step = state.plan.step
-        if not (step.resources or self.strict) or isinstance(step.action, Suspend | Http):
+    def _must_queue(self, workflow: Workflow, state: StepState) -> bool:
+        return self._queues(workflow, state.plan.step) and not state.exempt
+
+    def _queues(self, workflow: Workflow, step: Step) -> bool:
+        """Does a step of this workflow have to be let in by a queue?"""
+        if isinstance(step.action, Suspend | Http):
             return False
-        return not state.exempt
+        if step.resources:
+            return True
+        return self.strict and self.book is not None and self.book.holds_all(step.queue or workflow.queue)
 
     def _open_book(self) -> Book:
         if self.book is None:
@@ -111,7 +116,8 @@ class Lots(Sharing):
             return
         kin = reserved.lined
         assert self.book is not None
-        if state.hungry and state in reserved.states and not self.book.crowded(lot.key, len(kin)):
+        idle = self.stopping or not state.hungry or state not in reserved.states
+        if not idle and not self.book.crowded(lot.key, len(kin)):
             # Nobody else is waiting: who would be admitted next is the next task of this very step.
             lot.granted[state] += 1
             live.machine.permit(state, lot)
@@ -197,10 +203,9 @@ class Lots(Sharing):
             return
         now = self.now()
         for plan, outcome, state in zip(root.blueprint.plans, root.outcomes, root.states, strict=True):
-            queues = (plan.step.resources or self.strict) and plan.inner is None
-            if plan.number >= root.blueprint.main or outcome is not None or state is not None or not queues:
+            if plan.number >= root.blueprint.main or outcome is not None or state is not None or plan.inner is not None:
                 continue
-            if isinstance(plan.step.action, Suspend | Http):
+            if not self._queues(root.blueprint.workflow, plan.step):
                 continue
             reserved = self._reserved_for(live, plan, root)
             assert reserved is not None
@@ -317,7 +322,14 @@ class Lots(Sharing):
             book.queues.resize(gated.key, reserved.podsets(more), now)
             book.queues.ungate(gated.key, GATE, now)
             return
-        growing = next((lot for lot in reserved.lined.values() if lot.asked.keys() >= more.keys()), None)
+        growing = next(
+            (
+                lot
+                for lot in reserved.lined.values()
+                if lot.asked.keys() >= more.keys() and book.queues.workloads[lot.key].admission is None
+            ),
+            None,
+        )
         if growing is None:
             kinds = shapes(more)
             for at in range(0, len(kinds), MOST_SHAPES):
@@ -422,6 +434,14 @@ class Lots(Sharing):
         """It had been looked at a moment before, so it was put off."""
         if whole.live.number in self.wholes:
             whole.due = self.stale = True
+
+    # -- stopping -----------------------------------------------------------------------------------------------------
+
+    def _out_of_line(self, now: float) -> None:
+        """Nothing more will be started here: what stands in line, or would, need not."""
+        for _, lot in list(self.lots.values()):
+            if not lot.held and lot.key in self.lots:
+                self._end_lot(lot, now)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
