@@ -532,7 +532,6 @@ def test_a_drained_queue_does_not_hold_what_goes_to_no_queue(place: Path) -> Non
     async def main(yard: Yard) -> Any:
         engine = yard.go(yard.engine())
         set_stop(engine.store, "red", Stop.DRAIN)
-        engine._poll()
         await asyncio.sleep(1)
         return yard.submit(engine, flow(step("free", cpu=0)))
 

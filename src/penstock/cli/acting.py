@@ -61,11 +61,11 @@ def run(
         return
     host = Host(settings, submission.options.get("on"), id=engine)
 
-    def follow(session: runs.Session) -> None:
+    def follow(session: runs.Session, presses: _Presses) -> None:
         _warn(submission.warnings)
         if session.run.seq > 1 and not quiet:
             render.note(f"continuing {session.run.id}, which was interrupted   (--new starts another run instead)")
-        _follow(session, submission.workflow, settings, quiet, output)
+        _follow(session, presses, submission.workflow, settings, quiet, output)
 
     _begun(host, lambda: runs.begin(host, submission, functions, again=not new), follow)
 
@@ -109,7 +109,7 @@ def resume(target: str, given: tuple[str, ...], jobs: int | None, quiet: bool, o
     _begun(
         host,
         lambda: runs.go_on(host, found.id, resumed=outputs),
-        lambda session: _follow(session, workflow, settings, quiet, output),
+        lambda session, presses: _follow(session, presses, workflow, settings, quiet, output),
     )
 
 
@@ -128,7 +128,7 @@ def retry(name: str, jobs: int | None, quiet: bool, output: str) -> None:
     _begun(
         host,
         lambda: runs.go_on(host, found.id, retried=runs.user() or "somebody"),
-        lambda session: _follow(session, workflow, settings, quiet, output),
+        lambda session, presses: _follow(session, presses, workflow, settings, quiet, output),
     )
 
 
@@ -149,7 +149,7 @@ def cancel(name: str, now: bool, output: str) -> None:
                 return
     host = Host(settings, found.options.get("on"))
 
-    def wait(session: runs.Session) -> None:
+    def wait(session: runs.Session, _: _Presses) -> None:
         session.wait()
         host.close()
         _say(output, {"run": found.id, "state": session.state}, f"{found.id} {session.state}")
@@ -163,15 +163,51 @@ def _is_alive(store: Store, found: Run) -> bool:
     return runs.owner_watched(store, found)
 
 
-def _begun(host: Host, begin: Callable[[], runs.Session], then: Callable[[runs.Session], None]) -> None:
-    """Begin, and go on from there. If Ctrl-C comes at a moment when nobody else deals with it, or something goes wrong, the
-    engine is ended in order first."""
-    try:
-        then(begin())
-    except BaseException:
-        host.abandon()
-        host.close()
-        raise
+class _Presses:
+    """Ctrl-C and SIGTERM, from before a run begins until it is over: the first lets what runs finish, the second ends it now.
+
+    No exception, and nothing that may not be interrupted: the second comes while the first is being dealt with, and then
+    processes would be left behind. Only as long as nothing has begun the second ends everything by an exception."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.session: runs.Session | None = None
+
+    def __enter__(self) -> _Presses:
+        self._before = {number: signal.signal(number, self._press) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def begun(self, session: runs.Session) -> None:
+        self.session = session
+        if self.count:
+            session.interrupt()
+
+    def _press(self, number: int, frame: object) -> None:
+        self.count += 1
+        if self.session is None:
+            if self.count > 1:
+                raise KeyboardInterrupt
+        elif self.count == 1:
+            self.session.interrupt()
+        else:
+            self.session.abandon()
+
+
+def _begun(host: Host, begin: Callable[[], runs.Session], then: Callable[[runs.Session, _Presses], None]) -> None:
+    """Begin, and go on from there. If something goes wrong, the engine is ended in order first."""
+    with _Presses() as presses:
+        try:
+            session = begin()
+            presses.begun(session)
+            then(session, presses)
+        except BaseException:
+            host.abandon()
+            host.close()
+            raise
 
 
 def _backends(given: Sequence[str]) -> dict[str, str]:
@@ -214,7 +250,9 @@ def _say(output: str, data: Mapping[str, Any], text: str) -> None:
 # -- following ------------------------------------------------------------------------------------------------------------
 
 
-def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet: bool, output: str) -> None:
+def _follow(
+    session: runs.Session, presses: _Presses, workflow: Workflow, settings: Settings, quiet: bool, output: str
+) -> None:
     """Draw the run until it is over, then say how it went and end with its exit code."""
     from penstock.cli.progress import Progress
 
@@ -224,7 +262,7 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
     live = session.live
     progress = None if quiet else Progress(session.run.id, workflow)
     line = _Line(session, settings)
-    pressed = told = 0
+    told = False
 
     said: set[str] = set()
     note = render.note if progress is None else progress.note
@@ -237,27 +275,14 @@ def _follow(session: runs.Session, workflow: Workflow, settings: Settings, quiet
         if progress is not None:
             progress.update(live.progress, live.times, time.monotonic() - began, live.state, line.texts())
 
-    def press(number: int, frame: object) -> None:
-        # No exception, and nothing that may not be interrupted: the second comes while the first is being dealt with, and
-        # then processes would be left behind.
-        nonlocal pressed
-        pressed += 1
-        if pressed == 1:
-            session.interrupt()
-        else:
-            session.abandon()
-
-    before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         while not session.wait(0.1):
-            if pressed > told == 0:
-                told = 1
+            if presses.count and not told:
+                told = True
                 _stopping(session, note)
             update()
         session.host.close()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         line.close()
         if progress is not None:
             update()
