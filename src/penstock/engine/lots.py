@@ -218,7 +218,7 @@ class Lots(Sharing):
         machine = live.machine
         asking, machine.asking = machine.asking, {}
         together: dict[Any, list[StepState]] = {}
-        for state in sorted(asking, key=lambda one: one.plan.number):  # of those that are ready, the first in the workflow
+        for state in sorted(asking, key=lambda one: one.plan.number):  # as they stand in the workflow
             self._look_up(live, state)
             if not state.hungry or state.scope.halted:
                 continue
