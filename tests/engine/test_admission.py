@@ -557,3 +557,18 @@ value: 100
 
     late, urgent = yard.play(main)
     assert yard.times(urgent.run.id, "first")[0][0] < yard.times(late.run.id, "late")[0][0]
+
+
+def test_a_step_may_have_a_queue_and_a_priority_of_its_own(place: Path) -> None:
+    yard = Yard(place, queue("small", 1) + queue("large", 8))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine())
+        return yard.submit(engine, flow(step("a", tasks=3), step("b", tasks=8, queue="large"), queue="small"))
+
+    live = yard.play(main)
+    assert live.state == "succeeded"
+    assert len({start for task in range(8) for start, _ in yard.times(live.run.id, f"b[{task}]")}) == 1
+    assert len({start for task in range(3) for start, _ in yard.times(live.run.id, f"a[{task}]")}) == 3
+    queues = {event.task: event.data["queue"] for event in yard.events(live, "reservation.admitted")}
+    assert queues == {"a": "small", "b": "large"}
