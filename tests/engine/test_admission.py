@@ -572,3 +572,36 @@ def test_a_step_may_have_a_queue_and_a_priority_of_its_own(place: Path) -> None:
     assert len({start for task in range(3) for start, _ in yard.times(live.run.id, f"a[{task}]")}) == 3
     queues = {event.task: event.data["queue"] for event in yard.events(live, "reservation.admitted")}
     assert queues == {"a": "small", "b": "large"}
+
+
+def test_admission_checks_are_functions(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quota is held while a check is pending, and tasks start when it says that it is ready."""
+    from penstock.engine import book
+
+    answers = {"budget": "Pending"}
+
+    class Point:
+        def load(self) -> Any:
+            return lambda workload: answers["budget"]
+
+    monkeypatch.setattr(book, "registered_checks", lambda: {"budget": Point()})
+    checks = {"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}}
+    manifest = """---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: AdmissionCheck
+metadata: {name: budget}
+spec: {controllerName: ours/money}
+"""
+    yard = Yard(place, manifest + queue("q", 2, **checks))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine())
+        live = yard.submit(engine, flow(step("a")))
+        await asyncio.sleep(30)
+        assert not yard.running and engine.book.queues.tree.queues["q"].usage
+        answers["budget"] = "Ready"
+        return live
+
+    live = yard.play(main)
+    assert live.state == "succeeded"
+    assert 29 <= yard.times(live.run.id, "a")[0][0] < 45

@@ -64,6 +64,7 @@ class Admitting(Lots):
         for whole in [whole for whole in self.wholes.values() if whole.due]:
             whole.due = False
             self._whole_shrinks(whole)
+        self._ask_checks(now)
         again = None
         for _ in range(ROUNDS):
             book.queues.settle(now)
@@ -72,6 +73,8 @@ class Admitting(Lots):
             if not self._act(sorted(changed), now) | self._cut_down(now):
                 break
         else:
+            again = now + PAUSE
+        if any(not lot.held and self._has_checks(lot.key) for _, lot in self.active.values()):
             again = now + PAUSE
         self._say_why(now)
         self.batch.workloads.update(book.written())
@@ -172,6 +175,30 @@ class Admitting(Lots):
         for reserved, lot in [one for one in self.active.values() if one[1].leaving]:
             again |= self._leave(reserved, lot, now)
         return again
+
+    def _has_checks(self, key: str) -> bool:
+        assert self.book is not None
+        if not self.book.queues.checks:
+            return False
+        workload = self.book.queues.workloads.get(key)
+        return workload is not None and workload.admission is not None and bool(workload.checks)
+
+    def _ask_checks(self, now: float) -> None:
+        """Whoever has quota and waits for checks asks them again."""
+        from penstock.engine.book import answer
+
+        assert self.book is not None
+        if not self.book.queues.checks:
+            return
+        for _, lot in list(self.active.values()):
+            workload = None if lot.held else self.book.queues.workloads.get(lot.key)
+            if workload is None or workload.admission is None or workload.eviction is not None:
+                continue
+            for name, state in sorted(workload.checks.items()):
+                if state == "Pending":
+                    said = answer(name, workload)
+                    if said != state:
+                        self.book.queues.set_check(lot.key, name, said, now)
 
     def _cut_down(self, now: float) -> bool:
         """A loop for a part of which others are being stopped asks for that part, and for the rest behind it. Otherwise it would

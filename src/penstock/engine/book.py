@@ -164,7 +164,7 @@ class Book:
 def answer(name: str, workload: Workload) -> CheckState:
     """What an admission check says: the function that is registered under its name as an entry point of `penstock.checks`, called
     with the Workload. Where there is none, or it breaks, the answer is still to come."""
-    found = _checks().get(name)
+    found = registered_checks().get(name)
     if found is None:
         return CheckState.PENDING
     try:
@@ -174,7 +174,7 @@ def answer(name: str, workload: Workload) -> CheckState:
 
 
 @cache
-def _checks() -> dict[str, Any]:
+def registered_checks() -> dict[str, Any]:
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group="penstock.checks")}

@@ -33,7 +33,7 @@ from penstock.admission.model import (
     Workload,
 )
 from penstock.admission.queues import Queues
-from penstock.engine.book import CONFIGURATION, KINDS, Book, queue_called, with_own_names
+from penstock.engine.book import CONFIGURATION, KINDS, Book, queue_called, registered_checks, with_own_names
 from penstock.engine.reserved import base, where
 from penstock.errors import NotFound, PlanError, Problem, UserError, nearest
 from penstock.graph.model import Unit, Workflow
@@ -175,9 +175,9 @@ def _idle(found: Any) -> list[Problem]:
     """Queues that are right as Kueue sees it, and would let nobody in."""
     warnings = []
     for one, source in zip(found.objects, found.sources, strict=True):
-        if isinstance(one, Check):
+        if isinstance(one, Check) and one.name not in registered_checks():
             message = f"nobody answers the admission check {one.name!r} here: what queues that ask for it would admit goes on waiting"
-            fix = "leave it out of the queues that runs on this machine use"
+            fix = "register a function for it (docs/reference/queues.md), or leave it out of the queues that runs on this machine use"
         elif isinstance(one, ClusterQueue) and one.namespaces is None:
             message = f"ClusterQueue {one.name!r} has no namespaceSelector, and so it takes nothing from anybody"
             fix = "add `namespaceSelector: {}`, which takes from all"
