@@ -13,7 +13,7 @@ import pytest
 from penstock.admission.model import Stop
 from penstock.backends.base import Order
 from penstock.errors import PlanError
-from penstock.graph.model import Cache, Retry, Unit
+from penstock.graph.model import Cache, Nested, Retry, Step, Unit, Workflow
 from penstock.service.queueing import set_stop
 from tests.engine.yard import CPU, Yard, flow, queue, step
 
@@ -375,10 +375,28 @@ def test_time_limits_begin_when_a_task_is_admitted(place: Path) -> None:
         engine = yard.go(yard.engine(lasting(hog=100.0, a=10.0)))
         yard.submit(engine, flow(step("hog", cpu=2)))
         await asyncio.sleep(1)
-        return yard.submit(engine, flow(step("a", timeout=15.0), timeout=20.0))
+        called = Step(name="called", action=Nested(name="inner"), timeout=15.0)
+        inner = Workflow(name="inner", steps=(step("b"),))
+        alone = yard.submit(engine, flow(step("a", timeout=15.0), timeout=20.0))
+        return alone, yard.submit(engine, flow(called, definitions=(inner,)))
+
+    for live in yard.play(main):
+        assert live.state == "succeeded", live.why
+
+
+def test_time_limits_hold_once_they_have_begun(place: Path) -> None:
+    yard = Yard(place, queue("q", 2))
+
+    async def main(yard: Yard) -> Any:
+        engine = yard.go(yard.engine(lasting(hog=20.0, b=60.0)))
+        yard.submit(engine, flow(step("hog", cpu=2)))
+        await asyncio.sleep(1)
+        called = Step(name="called", action=Nested(name="inner"), timeout=15.0)
+        return yard.submit(engine, flow(called, definitions=(Workflow(name="inner", steps=(step("b"),)),)))
 
     live = yard.play(main)
-    assert live.state == "succeeded", live.why
+    assert live.state == "failed" and "timed out after 15 s" in live.why
+    assert yard.clock.elapsed == pytest.approx(35, abs=1)
 
 
 def test_a_cancelled_run_leaves_the_line(place: Path) -> None:

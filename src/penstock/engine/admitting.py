@@ -237,6 +237,8 @@ class Admitting(Lots):
         reserved.lined.pop(lot.key, None)
         if live.limit is not None:
             self._limit_run(live, now)
+        if live.unarmed:
+            self._arm_called(live, reserved.name)
         if self.book.queues.config.pods_ready_timeout is not None:
             self.book.queues.ready(lot.key, now)  # what runs on this machine is ready when it is started
         data = {

@@ -28,6 +28,8 @@ class Attempts(Core):
             return
         if live.limit is not None:
             self._limit_run(live, self.now())
+        if live.unarmed:
+            self._arm_called(live, task.path)
         backend = self.backend(lane)
         task.attempt += 1
         kept = extra(task)
@@ -248,6 +250,11 @@ class Attempts(Core):
         if who is not None:
             extra(who[1]).timed_out = True
             self.backend(extra(who[1]).lane).stop(id, min(GRACE, 2.0))
+
+    def _arm_called(self, live: Live, path: str) -> None:
+        """Something in a called workflow is admitted: its time begins."""
+        for prefix in [prefix for prefix in live.unarmed if path.startswith(prefix)]:
+            self._limit_called(live, live.unarmed.pop(prefix))
 
     def _limit_called(self, live: Live, task: Task) -> None:
         limit = task.step.timeout

@@ -90,6 +90,8 @@ class Live:
         """Suspended tasks that wait for somebody: path -> what to tell them."""
         self.timed: list[Task] = []
         """Called workflows that have begun and have a time limit."""
+        self.unarmed: dict[str, Task] = {}
+        """Those of them in which nothing has been admitted yet, by the prefix of what is in them."""
         self.counts: dict[str, int] = {}
         """Tasks by state, of the whole run."""
         self.failures: list[tuple[str, dict[str, Any]]] = []

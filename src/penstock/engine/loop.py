@@ -206,7 +206,11 @@ class Engine(Admitting):
                 self._called(live)
             live.settle()
             while live.timed:
-                self._limit_called(live, live.timed.pop())
+                task = live.timed.pop()
+                if machine.queues is None:
+                    self._limit_called(live, task)
+                else:
+                    live.unarmed[task.path + "/"] = task
         return wanted
 
     def _take_from(self, machine: Machine, lane: str, rooms: dict[str, int], wanted: int) -> list[Task]:
