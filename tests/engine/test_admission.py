@@ -623,3 +623,18 @@ spec: {controllerName: ours/money}
     live = yard.play(main)
     assert live.state == "succeeded"
     assert 29 <= yard.times(live.run.id, "a")[0][0] < 45
+
+
+@pytest.mark.parametrize("unit", ["stage", "task", "reuse"])
+def test_a_group_larger_than_what_there_is_goes_through_bit_by_bit(place: Path, unit: str) -> None:
+    yard = Yard(place, queue("q", 2))
+
+    async def main(yard: Yard) -> Any:
+        members = [step(f"s{number}", group="g") for number in range(7)]
+        return yard.submit(
+            yard.go(yard.engine()), flow(*members, step("join", *(one.name for one in members))), unit=unit
+        )
+
+    live = yard.play(main)
+    assert live.state == "succeeded"
+    assert yard.clock.elapsed == pytest.approx(50, abs=1)

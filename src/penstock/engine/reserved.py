@@ -157,7 +157,7 @@ class Reserved:
 
     def heir_of(self, state: StepState) -> bool:
         """Does somebody take over when this step is done? Then nothing is given back before."""
-        return self.unit is Unit.REUSE and state.plan.step.name != self.chain[-1]
+        return state.plan.step.name in self.chain[:-1]
 
     def pending(self, state: StepState) -> int:
         """Tasks of a step that are in line, or will be when they have stopped."""
