@@ -16,6 +16,7 @@ from penstock.admission.explain import fit_of, fits_ever
 from penstock.admission.model import Workload
 from penstock.admission.queues import Queues
 from penstock.engine.book import Book
+from penstock.errors import PlanError
 from penstock.service import wording
 from penstock.service.queueing import (
     FILE,
@@ -24,6 +25,7 @@ from penstock.service.queueing import (
     emptied,
     is_applied,
     machine,
+    no_priority,
     no_such,
     read_file,
     rows_of,
@@ -88,6 +90,9 @@ def outlook(plan: Plan, store: Store | None, queues: str | Path | None = None) -
     now = time.time()
     book = Book(cast(Store, _Layered(store, queues)), "", machine())
     book.load(now)
+    problems = no_priority(book, plan)
+    if problems:
+        raise PlanError(problems)
     book.queues.settle(now)
     empty = emptied(book)
     seen: dict[Any, Outlook] = {}

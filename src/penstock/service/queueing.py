@@ -325,7 +325,7 @@ def vet(book: Book, plan: Plan, queue: str | None = None) -> tuple[Problem, ...]
     """Refuse what could never start. Raises PlanError with all of it. Returns what is worth a word. `queue`: named by hand."""
     unknown = _queue_names(plan) if book.configured else []
     problems = [no_such(book, *one) for one in unknown if queue_called(book.queues, one[0]) is None]
-    problems += _no_priority(book, plan)
+    problems += no_priority(book, plan)
     if plan.unit is Unit.WORKFLOW and len(_queue_names(plan)) > 1:
         message = "its steps are in several queues, and the unit is the whole workflow, which can be in one only"
         problems.append(Problem("P815", message, "use --unit stage, or one queue", where="unit"))
@@ -379,7 +379,8 @@ def _queue_names(plan: Plan) -> list[tuple[str | None, str]]:
     return list(found.items())
 
 
-def _no_priority(book: Book, plan: Plan) -> list[Problem]:
+def no_priority(book: Book, plan: Plan) -> list[Problem]:
+    """Classes that are named and do not exist."""
     if not book.configured:
         return []
     named: dict[str, str] = {}
