@@ -16,7 +16,7 @@ from penstock.cli.render import DIM, Line
 from penstock.service import queueing, runs, wording
 from penstock.service.quotas import Amount, Looking, Member, QueueView
 from penstock.service.wording import MACHINE
-from penstock.settings import Settings, read
+from penstock.settings import FOLDER, Settings, read
 from penstock.store.sql import Store
 
 EXPLAINED = 20
@@ -254,6 +254,7 @@ def apply(files: Sequence[str], output: str) -> None:
     else:
         for kind, name in done:
             click.echo(f"applied {kind} {_called(kind, name)}".rstrip())
+        _say_where()
 
 
 def _text(file: str) -> str:
@@ -283,6 +284,7 @@ def stop(name: str, policy: str, output: str) -> None:
     click.echo(words[policy])
     if policy != "None":
         render.note(f"  undo   penstock queue resume {name}")
+    _say_where()
 
 
 def delete(names: Sequence[str], everything: bool, output: str) -> None:
@@ -295,3 +297,13 @@ def delete(names: Sequence[str], everything: bool, output: str) -> None:
         click.echo(f"deleted {kind} {_called(kind, name)}".rstrip())
     if not gone:
         render.note("there are no queues but this machine itself")
+    _say_where()
+
+
+def _say_where() -> None:
+    """Whose queues these are, if they are not those of this folder: others may share them."""
+    settings = read()
+    if settings.store != str(Path.cwd() / FOLDER):
+        from penstock.service.runs import place_of
+
+        render.note(f"  in     {place_of(settings)}")
