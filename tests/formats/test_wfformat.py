@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import time
 from collections.abc import Callable
@@ -21,9 +22,11 @@ from penstock.graph import codec
 from penstock.graph.check import NAME, errors
 from penstock.graph.model import Workflow
 
-CORPUS = Path("/work/shared/corpus/wfcommons")
+CORPUS = (
+    Path(os.environ.get("PENSTOCK_CORPUS", Path(__file__).resolve().parents[3] / "shared" / "corpus")) / "wfcommons"
+)
 FILES = sorted(CORPUS.glob("*.json"))
-needs_corpus = pytest.mark.skipif(not FILES, reason=f"no recordings of workflows in {CORPUS}")
+needs_corpus = pytest.mark.skipif(not FILES, reason=f"no recordings of workflows in {CORPUS}: set PENSTOCK_CORPUS")
 Data = dict[str, Any]
 
 

@@ -8,7 +8,6 @@ that is on record.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -314,20 +313,6 @@ class Admitting(Lots):
         live.machine.displace(task)
         if kept.shown:
             live.row(task, "waiting")
-
-    def _displaced(self, live: Live, task: Task, report: Any) -> None:
-        """It has been stopped because its place was taken: that is no failure of it."""
-        kept = extra(task)
-        why, kept.displaced = kept.displaced, None
-        live.note("task.preempted", task.path, {"attempt": task.attempt, **why, "seconds": round(report.seconds, 6)})
-        live.row(task, "waiting", json.dumps({"reason": {"why": "preempted", **why}}))
-        live.machine.free(task)
-        flight = self.shares.flights.get(task.key) if task.key else None
-        if flight is not None and flight.owner[1] is task:
-            self.batch.released.append(task.key)
-            for other, twin in self.shares.land(task.key):
-                other.machine.again(twin)
-        live.machine.again(task)
 
     def _leave(self, reserved: Reserved, lot: Lot, now: float) -> bool:
         """True if it has left, so that others may be admitted."""

@@ -149,8 +149,18 @@ class Attempts(Core):
         live.settle()
 
     def _displaced(self, live: Live, task: Task, report: Ended) -> None:
-        """Its place was taken: see admitting."""
-        raise NotImplementedError
+        """It has been stopped because its place was taken: that is no failure of it."""
+        kept = extra(task)
+        why, kept.displaced = kept.displaced, None
+        live.note("task.preempted", task.path, {"attempt": task.attempt, **why, "seconds": round(report.seconds, 6)})
+        live.row(task, "waiting", json.dumps({"reason": {"why": "preempted", **why}}))
+        live.machine.free(task)
+        flight = self.shares.flights.get(task.key) if task.key else None
+        if flight is not None and flight.owner[1] is task:
+            self.batch.released.append(task.key)
+            for other, twin in self.shares.land(task.key):
+                other.machine.again(twin)
+        live.machine.again(task)
 
     def _succeeded(self, live: Live, task: Task, report: Ended) -> None:
         text = dumps(report.outputs)
