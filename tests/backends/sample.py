@@ -12,6 +12,10 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+def listed(folder: str) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
 def boom() -> None:
     raise ValueError("a bad day")
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from penstock.artifacts.values import load
 from penstock.backends.base import Ended
 from penstock.backends.fake import Fake
 from penstock.graph import model
-from penstock.graph.model import Outcome
+from penstock.graph.model import Outcome, Output
+from penstock.graph.types import parse
 from tests.backends.harness import Play, order_of, play, types_of
 
 STEP = model.Step(name="s", action=model.Script(source="true"), outputs=types_of({"n": "int", "xs": "list[int]"}))
@@ -61,3 +63,23 @@ def test_it_can_be_stopped_and_is_full_when_it_is_full(tmp_path: Path) -> None:
         assert play.ended(orders[1].id) is None and play.backend.most == 2
 
     play(tmp_path, lambda context: Fake(context, lambda order: 3600), tale)
+
+
+def test_a_pod_gives_an_empty_value_of_every_type(tmp_path: Path) -> None:
+    names = "any null bool int float str file dir object list[int] dict[str] optional[int] tuple[int,file]".split()
+    outputs = tuple(Output(name=f"o{number}", type=parse(name)) for number, name in enumerate(names))
+    step = model.Step(name="s", action=model.Pod(parts=(model.Part(name="a", image="x"),)), outputs=outputs)
+
+    async def tale(play: Play) -> None:
+        ended = await play.one(order_of(step))
+        *found, both = ended.outputs.values()
+        file, folder = found[6:8]
+        assert found == ["", None, False, 0, 0.0, "", file, folder, None, [], {}, None] and both == [0, file]
+        assert load(file, play.blobs, tmp_path / "x").read_bytes() == b""
+        assert list(load(folder, play.blobs, tmp_path / "x").iterdir()) == []
+        again = await play.one(order_of(step, attempt=2))
+        assert again.outputs == ended.outputs
+        again.outputs["o9"].append(1)
+        assert (await play.one(order_of(step, attempt=3))).outputs["o9"] == []
+
+    play(tmp_path, Fake, tale)

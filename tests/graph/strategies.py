@@ -30,7 +30,10 @@ from penstock.graph.expr import (
     reference,
 )
 from penstock.graph.model import (
+    JUDGED_BY,
     MISSING,
+    MOUNT_SCOPES,
+    PART_ON_ERROR,
     RESOURCE_ACTIONS,
     RETRY_ON,
     Backoff,
@@ -41,11 +44,15 @@ from penstock.graph.model import (
     Function,
     Http,
     Input,
+    Lock,
+    Mount,
     Nested,
     Outcome,
     Output,
     Parameter,
+    Part,
     Placement,
+    Pod,
     Resource,
     Retry,
     Script,
@@ -276,10 +283,16 @@ maybe_condition = st.none() | conditions
 parameters = st.builds(
     Parameter, name=names, type=types, default=st.just(MISSING) | values, choices=some_values, doc=anything
 )
-inputs = st.builds(Input, name=names, value=values, type=types, path=maybe_text)
+inputs = st.builds(Input, name=names, value=values, type=types, path=maybe_text, default=st.just(MISSING) | values)
 outputs = st.builds(
     Output, name=names, type=types, path=maybe_text, value=st.just(MISSING) | values, default=st.just(MISSING) | values
 )
+parts = st.builds(
+    Part, name=names | anything, image=st.none() | texts, command=some_values, args=some_values, source=st.none() | texts, env=mappings,
+    workdir=st.none() | texts, needs=st.none() | st.lists(names | anything, max_size=2).map(tuple),
+    when=st.lists(st.dictionaries(st.sampled_from(["input", "operator", "values", "x"]), values, max_size=3), max_size=2).map(tuple),
+    on_error=st.sampled_from(PART_ON_ERROR) | anything, timeout=seconds, sidecar=st.booleans(), results=labels,
+)  # fmt: skip
 actions = st.one_of(
     st.builds(Container, image=texts, command=some_values, args=some_values, env=mappings, workdir=maybe_text),
     st.builds(Script, source=texts, command=some_values, image=st.none() | texts, env=mappings, workdir=maybe_text),
@@ -292,6 +305,7 @@ actions = st.one_of(
     st.builds(
         Http, url=texts, method=anything, headers=mappings, body=values, success_condition=maybe_condition
     ),
+    st.builds(Pod, parts=st.lists(parts, max_size=2).map(tuple)),
     st.builds(Nested, name=names),
 )  # fmt: skip
 edges = st.builds(Edge, names, st.frozensets(st.sampled_from(Outcome)))
@@ -309,7 +323,7 @@ backoffs = st.builds(Backoff, initial=numbers, factor=numbers, longest=numbers, 
 retries = st.builds(
     Retry, limit=st.integers(-1, 9), backoff=backoffs, on=st.lists(st.sampled_from(RETRY_ON) | anything, max_size=3).map(tuple),
     exit_codes=st.lists(st.integers(-1, 255), max_size=2).map(tuple), exceptions=st.lists(anything, max_size=2).map(tuple),
-    when=maybe_condition,
+    when=maybe_condition, within=seconds,
 )  # fmt: skip
 tolerations = st.builds(
     Toleration,
@@ -328,7 +342,12 @@ resources = st.dictionaries(
     max_size=3,
 )
 priorities = st.none() | anything | st.integers(-(2**31), 2**31)
-caches = st.builds(Cache, enabled=st.booleans(), version=anything, ttl=seconds)
+caches = st.builds(Cache, enabled=st.booleans(), version=anything, ttl=seconds, key=st.none() | texts)
+locks = st.builds(Lock, name=texts, limit=st.integers(-1, 9))
+mounts = st.builds(
+    Mount, name=names | anything, path=anything, scope=st.sampled_from(MOUNT_SCOPES) | anything, sub_path=texts, files=mappings,
+    read_only=st.booleans(),
+)  # fmt: skip
 
 
 def _mostly(default: Any, other: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -355,7 +374,12 @@ steps = st.builds(
     queue=_mostly(None, anything),
     priority=_mostly(None, priorities),
     group=_mostly(None, anything),
+    exempt=_mostly(False, st.booleans()),
+    tolerates=_mostly(frozenset(), st.frozensets(st.sampled_from(Outcome))),
+    locks=_mostly((), st.lists(locks, max_size=2).map(tuple)),
+    mounts=_mostly((), st.lists(mounts, max_size=2).map(tuple)),
     cache=_mostly(Cache(), caches),
+    extra=_mostly({}, mappings),
     doc=_mostly("", anything),
 )
 
@@ -374,6 +398,9 @@ def _workflows(definitions: st.SearchStrategy[tuple[Workflow, ...]]) -> st.Searc
         parallel=_mostly(None, counts),
         timeout=_mostly(None, seconds),
         fail_fast=st.booleans(),
+        judged_by=_mostly("handled", st.sampled_from(JUDGED_BY) | anything),
+        locks=_mostly((), st.lists(locks, max_size=2).map(tuple)),
+        extra=_mostly({}, mappings),
         definitions=definitions,
         labels=_mostly({}, labels),
         doc=_mostly("", anything),
@@ -385,5 +412,5 @@ workflows = _workflows(_mostly((), st.lists(_workflows(st.just(())), max_size=2)
 
 ALL_CLASSES = (
     Workflow, Step, Parameter, Input, Output, Container, Script, Function, Resource, Suspend, Http, Nested, Edge, ForEach, While,
-    Backoff, Retry, Toleration, Placement, Cache,
+    Backoff, Retry, Toleration, Placement, Cache, Pod, Part, Lock, Mount,
 )  # fmt: skip

@@ -14,22 +14,27 @@ import pytest
 from hypothesis import given
 
 from penstock.errors import catalogue
-from penstock.graph import places, reach
+from penstock.graph import details, places, reach
 from penstock.graph.check import check, check_arguments, errors
 from penstock.graph.codec import from_text, to_json
 from penstock.graph.expr import Expr
 from penstock.graph.model import (
     Backoff,
+    Cache,
     Container,
     Edge,
     ForEach,
     Function,
     Http,
     Input,
+    Lock,
+    Mount,
     Nested,
     Outcome,
     Output,
     Parameter,
+    Part,
+    Pod,
     Resource,
     Retry,
     Script,
@@ -75,6 +80,14 @@ def says(value: str) -> Step:
 
 def over(*axes: dict[str, Any], **fields: Any) -> ForEach:
     return ForEach(axes=axes, **fields)
+
+
+def pod(*parts: Part, **fields: Any) -> Step:
+    return step(action=Pod(parts=parts), **fields)
+
+
+def part(name: str = "p", **fields: Any) -> Part:
+    return Part(name=name, **{"image": "i", **fields})
 
 
 INNER = Workflow(
@@ -210,6 +223,43 @@ BAD: list[tuple[str, str, Workflow]] = [
     ("P233", "steps.a.container.image", flow(step(action=Container(image=5)))),
     ("P233", "steps.a.script.source", flow(step(action=Script(source=None)))),
     ("P233", "steps.a.function", flow(step(action=Function(module="m", name="")))),
+    ("P233", "judged_by", flow(step(), judged_by="roots")),
+    ("P231", "locks[0].limit", flow(step(), locks=(Lock(name="l", limit=0),))),
+    ("P203", "locks[1].name", flow(step(), locks=(Lock(name="l"), Lock(name=E("params.nope"))))),
+    ("P204", "locks[0].name", flow(gives(), locks=(Lock(name=E("steps.b.outputs.x")),))),
+    ("P233", "locks[0].name", flow(step(), locks=(Lock(name=""),))),
+    ("P231", "steps.a.locks[0].limit", flow(step(locks=(Lock(name="l", limit=-1),)))),
+    ("P205", "steps.a.locks[0].name", flow(step(locks=(Lock(name=parse_template("l-${{ inputs.i }}")),)))),
+    ("P233", "steps.a.locks[0].name", flow(step(locks=(Lock(name=5),)))),
+    ("P205", "steps.a.cache.key", flow(step(cache=Cache(key=E("inputs.nope"))))),
+    ("P204", "steps.a.outputs.x", flow(step(action=Http(url="u"), outputs=(Output(name="x", value=E("attempt.number")),)))),
+    ("P204", "steps.a.cache.key", flow(step(cache=Cache(key=E("attempt.number"))))),
+    ("P233", "steps.a.cache.key", flow(step(cache=Cache(enabled=False, key="k")))),
+    ("P231", "steps.a.retry.within", flow(step(retry=Retry(limit=1, within=0)))),
+    ("P204", "steps.a.retry.when", flow(step(retry=Retry(limit=1, when=E("attempt.code == 1"))))),
+    ("P204", "steps.a.container.args", flow(says("${{ run.name }}"))),
+    ("P220", "steps.a.inputs.i.default", flow(step(inputs=(Input(name="i", value=1, type=T("int"), default="a"),)))),
+    ("P204", "steps.a.inputs.i.default", flow(gives(), step(inputs=(Input(name="i", value=1, default=E("steps.b.outputs.x")),)))),
+    ("P211", "steps.a.mounts.m m", flow(step(mounts=(Mount(name="m m", path="/m"),)))),
+    ("P233", "steps.a.mounts.m.path", flow(step(mounts=(Mount(name="m", path="m"),)))),
+    ("P233", "steps.a.mounts.m.path", flow(step(mounts=(Mount(name="m", path="/m/../etc"),)))),
+    ("P233", "steps.a.mounts.m.scope", flow(step(mounts=(Mount(name="m", path="/m", scope="world"),)))),
+    ("P233", "steps.a.mounts.m.files", flow(step(mounts=(Mount(name="m", path="/m", scope="given", files={"../f": ""}),)))),
+    ("P203", "steps.a.mounts.m", flow(step(mounts=(Mount(name="m", path="/m", sub_path=E("params.nope")),)))),
+    ("P205", "steps.a.mounts.m", flow(step(mounts=(Mount(name="m", path="/m", files={"f": E("inputs.nope")}),)))),
+    ("P233", "steps.a.pod.parts", flow(pod())),
+    ("P210", "steps.a.pod.parts.p", flow(pod(part(), part()))),
+    ("P211", "steps.a.pod.parts.p p", flow(pod(part("p p")))),
+    ("P233", "steps.a.pod.parts.p", flow(pod(Part(name="p")))),
+    ("P233", "steps.a.pod.parts.p.on_error", flow(pod(part(on_error="explode")))),
+    ("P231", "steps.a.pod.parts.p.timeout", flow(pod(part(timeout=-1)))),
+    ("P233", "steps.a.pod.parts.p.needs", flow(pod(part(needs=("nope",))))),
+    ("P222", "steps.a.pod.parts.p.needs", flow(pod(part("s", sidecar=True), part(needs=("s",))))),
+    ("P212", "steps.a.pod.parts", flow(pod(part("p", needs=("q",)), part("q", needs=("p",))))),
+    ("P212", "steps.a.pod.parts", flow(pod(part("p", needs=("q",)), part("q")))),
+    ("P233", "steps.a.pod.parts.p.when", flow(pod(part(when=({"input": "a", "values": ("a",)},))))),
+    ("P233", "steps.a.pod.parts.p.when", flow(pod(part(when=({"input": "a", "operator": "is", "values": ("a",)},))))),
+    ("P205", "steps.a.pod.parts", flow(pod(part(env={"K": E("inputs.nope")})))),
 ]  # fmt: skip
 WARNINGS = ("P224", "P222", "P230")
 
@@ -229,7 +279,7 @@ def test_one_mistake_is_one_problem_at_its_place(code: str, where: str, workflow
 def test_every_code_has_a_case_and_an_explanation() -> None:
     used = {
         code
-        for one in (sys.modules[check.__module__], places, reach)
+        for one in (sys.modules[check.__module__], details, places, reach)
         for code in re.findall(r'"(P[12]\d\d)"', inspect.getsource(one))
     }
     assert used == {code for code, _, _ in BAD}
@@ -387,6 +437,45 @@ def test_a_workflow_that_uses_everything_has_no_problems() -> None:
         flow(gives("a-b"), takes(E('steps["a-b"].outputs.x'))),
         flow(step("in"), step(needs=(Edge("in"),))),
         flow(gives("in"), takes(E("steps.in.outputs.x"))),
+        flow(
+            step(
+                action=Pod(
+                    parts=(
+                        part("s", sidecar=True),
+                        part("p", args=(E("inputs.i"), E("attempt.number"), E("run.id"))),
+                        part("q", when=({"input": E("inputs.i"), "operator": "in", "values": ("1",)},)),
+                        part("r", needs=(), source="echo", image=None),
+                    )
+                ),
+                inputs=(Input(name="i", value="1", type=T("str"), default=E("run.created")),),
+                mounts=(Mount(name="m", path="/m", scope="run", sub_path=E("inputs.i"), files={"a/b": E("item.v")}),),
+                locks=(Lock(name=parse_template("l-${{ inputs.i }}-${{ item.v }}"), limit=2),),
+                cache=Cache(key=E("inputs.i")),
+                retry=Retry(limit=1, within=5, when=E("attempt.seconds < 5.0 && attempt.exit_code != 3")),
+                each=over({"v": ("1",)}),
+            ),
+            locks=(Lock(name=parse_template("l-${{ params.x }}-${{ run.id }}")),),
+            judged_by="leaves",
+            params=(Parameter(name="x"),),
+        ),
+        flow(
+            gives("b", when=E("params.x")),
+            step(inputs=(Input(name="i", value=E("steps.b.outputs.x"), default=1),)),
+            params=(Parameter(name="x", type=T("bool")),),
+        ),
+        flow(
+            step("b"),
+            step(inputs=(Input(name="i", value=E("steps.b.exit_code"), type=T("int")),)),
+        ),
+        flow(
+            step("b"),
+            step("c", Nested(name="again"), needs=(Edge("b"),)),
+            definitions=(
+                Workflow(
+                    name="again", steps=(gives(), step("a", Nested(name="again"), when=E("steps.b.outputs.x == 1")))
+                ),
+            ),
+        ),
     ],
 )
 def test_good_workflows_are_left_in_peace(workflow: Workflow) -> None:

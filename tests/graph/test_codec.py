@@ -28,11 +28,15 @@ from penstock.graph.model import (
     Function,
     Http,
     Input,
+    Lock,
+    Mount,
     Nested,
     Outcome,
     Output,
     Parameter,
+    Part,
     Placement,
+    Pod,
     Resource,
     Retry,
     Script,
@@ -59,25 +63,45 @@ ONE: dict[type, Any] = {
     Http: Http(url="http://a", method="POST", headers={"h": "v"}, body={"a": 1}, success_condition=Y),
     Nested: Nested(name="inner"),
     Parameter: Parameter(name="x", type=INT, default=1, choices=(1, 2), doc="d"),
-    Input: Input(name="i", value=1, type=INT, path="/in"),
+    Input: Input(name="i", value=1, type=INT, path="/in", default=2),
     Output: Output(name="o", type=INT, path="/out", value=1, default=2),
     Edge: Edge("a", frozenset({Outcome.FAILED})),
     ForEach: ForEach(axes=({"v": (1, 2)},), parallel=2, gang=True),
     While: While(condition=Y, carry={"i": "o"}, max_iterations=5, test="before", at_limit="fail"),
     Backoff: Backoff(initial=2, factor=3, longest=4, jitter=0.5),
     Toleration: Toleration(key="k", operator="Exists", value="v", effect="NoSchedule", seconds=5),
-    Cache: Cache(enabled=False, version="1", ttl=60),
+    Cache: Cache(enabled=False, version="1", ttl=60, key=X),
+    Lock: Lock(name="l", limit=2),
+    Mount: Mount(name="m", path="/m", scope="run", sub_path="a", files={"f": "text"}, read_only=True),
+    Part: Part(
+        name="p",
+        image="a",
+        command=("b",),
+        args=(X,),
+        source="echo",
+        env={"K": "v"},
+        workdir="/w",
+        needs=("o",),
+        when=({"input": X, "operator": "in", "values": ("a",)},),
+        on_error="continue",
+        timeout=5,
+        sidecar=True,
+        results={"r": "/r"},
+    ),
 }
-ONE[Retry] = Retry(limit=3, backoff=ONE[Backoff], on=("failed",), exit_codes=(1,), exceptions=("OSError",), when=Y)
+ONE[Pod] = Pod(parts=(ONE[Part],))
+ONE[Retry] = Retry(
+    limit=3, backoff=ONE[Backoff], on=("failed",), exit_codes=(1,), exceptions=("OSError",), when=Y, within=60
+)
 ONE[Placement] = Placement(node_selector={"a": "b"}, tolerations=(ONE[Toleration],), affinity={"nodeAffinity": {}})
 ONE[Step] = Step(
     name="s", action=ONE[Container], inputs=(ONE[Input],), outputs=(ONE[Output],), needs=(ONE[Edge],), trigger=Y, when=Y, each=ONE[ForEach], loop=ONE[While],
     retry=ONE[Retry], timeout=60, resources={"cpu": 500, "memory": 2**30 * 1000}, replicas=4, placement=ONE[Placement], queue="q", priority="high",
-    group="g", cache=ONE[Cache], doc="d",
+    group="g", exempt=True, tolerates=frozenset({Outcome.FAILED}), locks=(ONE[Lock],), mounts=(ONE[Mount],), cache=ONE[Cache], extra={"pod": {"a": X}}, doc="d",
 )  # fmt: skip
 ONE[Workflow] = Workflow(
     name="w", params=(ONE[Parameter],), steps=(ONE[Step],), outputs=(ONE[Output],), on_exit=(ONE[Step],), queue="q", priority=7, unit=Unit.REUSE, parallel=3,
-    timeout=90, fail_fast=True, definitions=(Workflow(name="inner"),), labels={"a": "b"}, doc="d",
+    timeout=90, fail_fast=True, judged_by="leaves", locks=(ONE[Lock],), extra={"argo": {"a": 1}}, definitions=(Workflow(name="inner"),), labels={"a": "b"}, doc="d",
 )  # fmt: skip
 
 TWO: dict[type, Any] = {
@@ -89,24 +113,43 @@ TWO: dict[type, Any] = {
     Http: Http(url="http://b", method="PUT", headers={"h": X}, body={"a": 1.0}, success_condition=X),
     Nested: Nested(name="other"),
     Parameter: Parameter(name="y", type=STR, default=True, choices=(2, 1), doc="e"),
-    Input: Input(name="j", value=1.0, type=list_of(INT), path="/in2"),
+    Input: Input(name="j", value=1.0, type=list_of(INT), path="/in2", default=None),
     Output: Output(name="p", type=STR, path="/out2", value="1", default=None),
     Edge: Edge("b", frozenset({Outcome.FAILED, Outcome.SKIPPED})),
     ForEach: ForEach(axes=({"v": (1,)}, {"u": X}), parallel=3, gang=False),
     While: While(condition=X, carry={"i": "q"}, max_iterations=6, test="after", at_limit="stop"),
     Backoff: Backoff(initial=3, factor=4.5, longest=5, jitter=0),
     Toleration: Toleration(key="l", operator="Equal", value="w", effect="NoExecute", seconds=6),
-    Cache: Cache(enabled=True, version="2", ttl=61),
+    Cache: Cache(enabled=True, version="2", ttl=61, key="k"),
+    Lock: Lock(name=X, limit=3),
+    Mount: Mount(name="n", path="/n", scope="given", sub_path=X, files={"f": X}, read_only=False),
+    Part: Part(
+        name="q",
+        image=X,
+        command=("c",),
+        args=(),
+        source=Template(("a", X)),
+        env={},
+        workdir=X,
+        needs=(),
+        when=(),
+        on_error="stop",
+        timeout=5.5,
+        sidecar=False,
+        results={"r": "/s"},
+    ),
 }
-TWO[Retry] = Retry(limit=4, backoff=TWO[Backoff], on=("errored",), exit_codes=(2, 1), exceptions=(), when=X)
+TWO[Pod] = Pod(parts=(TWO[Part], ONE[Part]))
+TWO[Retry] = Retry(limit=4, backoff=TWO[Backoff], on=("errored",), exit_codes=(2, 1), exceptions=(), when=X, within=61)
 TWO[Placement] = Placement(node_selector={}, tolerations=(), affinity=None)
 TWO[Step] = Step(
     name="t", action=ONE[Script], inputs=(), outputs=(TWO[Output],), needs=(), trigger=X, when=X, each=TWO[ForEach], loop=TWO[While], retry=None, timeout=0.5,
-    resources={"cpu": 501}, replicas=5, placement=TWO[Placement], queue="r", priority=5, group="h", cache=Cache(), doc="e",
+    resources={"cpu": 501}, replicas=5, placement=TWO[Placement], queue="r", priority=5, group="h", exempt=False, tolerates=frozenset(),
+    locks=(), mounts=(TWO[Mount],), cache=Cache(), extra={}, doc="e",
 )  # fmt: skip
 TWO[Workflow] = Workflow(
     name="v", params=(), steps=(TWO[Step],), outputs=(), on_exit=(), queue="r", priority="7", unit=None, parallel=4, timeout=91, fail_fast=False,
-    definitions=(), labels={"a": "c"}, doc="e",
+    judged_by="handled", locks=(TWO[Lock],), extra={"argo": {"a": 1.0}}, definitions=(), labels={"a": "c"}, doc="e",
 )  # fmt: skip
 
 
@@ -144,6 +187,12 @@ def host(thing: Any) -> tuple[Workflow, str]:
             return with_step(".placement.tolerations[0]", placement=Placement(tolerations=(thing,)))
         case Cache():
             return with_step(".cache", cache=thing)
+        case Lock():
+            return with_step(".locks[0]", locks=(thing,))
+        case Mount():
+            return with_step(".mounts[0]", mounts=(thing,))
+        case Part():
+            return with_step(".pod.parts[0]", action=Pod(parts=(thing,)))
         case _:
             return with_step(f".{thing.kind}", action=thing)
 
@@ -160,7 +209,7 @@ def below(path: str, field: str) -> str:
 
 
 def fields_of(cls: type) -> list[str]:
-    return [f.name for f in dataclasses.fields(cls) if f.name != "source" or cls is Script]
+    return [f.name for f in dataclasses.fields(cls) if f.name != "source" or cls not in (Step, Workflow)]
 
 
 EVERY_FIELD = [(cls, name) for cls in ALL_CLASSES for name in fields_of(cls)]
@@ -208,6 +257,7 @@ def test_the_samples_cover_the_whole_model() -> None:
             ["value"],
             ["body"],
             ["default"],
+            ["extra"],
         )
 
 

@@ -31,6 +31,7 @@ from penstock.graph.expr import (
     parse,
     path_of,
     quote,
+    rebuild,
     reference,
     references,
     replace,
@@ -186,6 +187,10 @@ def test_canonical_text(written: str, canonical: str) -> None:
         ("a + f(a)", 4, "no function f()"),
         ("a.f()", 2, "no method f()"),
         ("size()", 0, "1 argument"),
+        ("defualt(a, b)", 0, 'mean "default"'),
+        ("default(a)", 0, "2 argument"),
+        ("split(a)", 0, "2 to 3 argument"),
+        ("a.matches()", 2, "1 argument"),
         ("a.size(b)", 2, "0 argument"),
         ("a.map(b)", 2, "a variable"),
         ("a.map(b.c, d)", 2, "a variable"),
@@ -406,6 +411,18 @@ def test_a_reference_has_its_path(path: list[str]) -> None:
     node = reference("steps", *path)
     assert path_of(node) == ("steps", *path)
     assert path_of(parse(show(node))) == ("steps", *path)
+
+
+@examples(200)
+@given(nodes)
+def test_a_rebuilt_tree_is_the_same_tree(node: Node) -> None:
+    def again(part: Node) -> Node:
+        return rebuild(part, again)
+
+    assert again(node) == node
+    seen: list[Node] = []
+    rebuild(node, lambda part: seen.append(part) or part)
+    assert seen == list(children(node)) or isinstance(node, Call)  # a method's subject comes first there, last here
 
 
 @examples(200)

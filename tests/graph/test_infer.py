@@ -152,6 +152,10 @@ def test_a_value_is_of_the_type_that_was_promised(expressions: list[tuple[Node, 
         ("size(params.s)", "int"), ("range(params.i)", "list[int]"), ("min(params.i, params.f)", "float"), ("has(params.d.x)", "bool"),
         ("params.li.map(params, params)", "list[int]"), ("unknown.x.y", "any"), ("-params.f", "float"), ("!params.b", "bool"),
         ("params.dl.a.map(x, x + 1)", "list[int]"), ("[[1]].map(x, x.map(y, y))", "list[list[int]]"), ("params.any.x[0] + 1", "any"),
+        ("default(params.i, 2)", "int"), ("default(params.oi, 2)", "int"), ("default(params.oi, null)", "optional[int]"), ("default(null, 'a')", "str"), ("default(params.s, 1)", "any"),
+        ("text(params.i)", "str"), ("json(params.s)", "any"), ("split(params.s, ',')", "list[str]"), ("toInt(params.s) + 1", "int"), ("toFloat(params.s) * 2.0", "float"),
+        ("condition(params.s) && true", "bool"), ("params.s.matches('a')", "bool"), ("sprig_splitList(',', params.s)", "list[str]"), ("keys(params.d)", "list[str]"),
+        ("groupBy(params.li, params.li)", "dict"), ("plus(params.i, params.f)", "any"), ("over(params.i, 2)", "float"), ("phase(params.s)", "str"),
     ],
 )  # fmt: skip
 def test_types_of_expressions(text: str, promised: str) -> None:
@@ -168,7 +172,8 @@ def test_types_of_expressions(text: str, promised: str) -> None:
         ("params.li[1.5]", "indexed by an int"), ("params.d[1]", "indexed by a string"), ("params.t[2]", "outside"), ("size(params.i)", "no size"),
         ("params.i.contains('a')", "for strings"), ("params.s.map(x, x)", "needs a list"), ("params.li.filter(x, x + 1)", "needs a condition"),
         ("range('a')", "takes ints"), ("min('a', 1)", "not a number"), ("params.li.map(x, x.y)", "which has none"), ("{'a': -'b'}", "not a number"),
-        ("99999999999999999999", "64 bits"), ("[true ? 1 : -9223372036854775809]", "64 bits"),
+        ("99999999999999999999", "64 bits"), ("condition(params.s) + 1", "bool + int"), ("text(params.i) - 1", "str - int"), ("params.i.matches('a')", "for strings"),
+        ("default(-params.s, 1)", "not a number"), ("[true ? 1 : -9223372036854775809]", "64 bits"),
     ],
 )  # fmt: skip
 def test_what_cannot_have_a_value(text: str, words: str) -> None:

@@ -271,10 +271,6 @@ class Line:
 
     # -- who is where -------------------------------------------------------------------------------------------------
 
-    @property
-    def is_parked_any(self) -> bool:
-        return bool(self.barred or self.parked)
-
     def is_parked(self, key: str) -> bool:
         place = self.places.get(key)
         return place is not None and (place.at is At.PARKED or place.shape in self.barred)

@@ -350,15 +350,16 @@ def _unpickled(value: Stored, blobs: Blobs) -> Any:
 # -- files of commands ------------------------------------------------------------------------------------------------
 
 
-def read_output(output: model.Output, path: Path, blobs: Blobs) -> Any:
-    """What a command left at `path`, as the declared type. Raises ValueError with a sentence."""
+def read_output(output: model.Output, path: Path, blobs: Blobs, loosely: bool = False) -> Any:
+    """What a command left at `path`, as the declared type. Raises ValueError with a sentence. `loosely`: what is declared as a file
+    may be a folder, as with artifacts of other systems, which do not tell them apart."""
     type_ = output.type
     inner = type_.args[0] if type_.name == "optional" else type_
     if inner.name in ("file", "dir"):
         if not path.exists():
             raise ValueError(f"the output {output.name!r} was not written: there is no file {path}")
         stored = store_path(path, blobs)
-        if stored.kind != inner.name:
+        if stored.kind != inner.name and not (loosely and inner.name == "file"):
             raise ValueError(f"the output {output.name!r} is a {stored.kind}, which is not {type_}")
         return stored
     try:
@@ -375,7 +376,7 @@ def read_output(output: model.Output, path: Path, blobs: Blobs) -> Any:
 
 
 def _parsed(text: str, type_: Type, name: str) -> Any:
-    if type_.name == "str":
+    if type_.name == "str" or (type_.name == "optional" and type_.args[0].name == "str"):
         return text
     wrong = f"the output {name!r} is {text if len(text) <= 60 else text[:59] + '…'!r}, which is not {type_}"
     word = text.strip()

@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.author.options import GPU
+from penstock.author.options import GPU, set_left
 from penstock.graph import model, quantity
 from penstock.graph.expr import Binary, Call, Const, Expr, Index, Member, Node, Unary, path_of, references
 from penstock.graph.model import MISSING, Input, Output, Step, Workflow
-from penstock.graph.order import topological
+from penstock.graph.order import NotOrdered, topological
 from penstock.graph.template import Template, show_template
 from penstock.graph.types import Type
 
@@ -47,6 +47,7 @@ class _Writer:
         }
         """Names in use; those of modules come first."""
         self.definitions: dict[str, str] = {}
+        self.called_by_name: set[str] = set()
 
     def text(self) -> str:
         by_name = {each.name: each for each in self.workflow.definitions}
@@ -56,7 +57,7 @@ class _Writer:
             for name, each in by_name.items()
         }
         blocks = []
-        for name in topological(uses):
+        for name in _callees_first(uses):
             blocks += self.one_workflow(by_name[name])
         blocks += self.one_workflow(self.workflow)
         head = [f"import {module}" for module in sorted(self.modules)]
@@ -94,6 +95,11 @@ class _Writer:
         everything = {step.name: step for step in (*workflow.steps, *workflow.on_exit)}
         for name in everything:
             scope.steps[name] = self.variable(name)
+        scope.by_name = frozenset(
+            name
+            for name, step in everything.items()
+            if isinstance(step.action, model.Nested) and step.action.name not in self.definitions
+        )
         waits = {name: [up for up in model.edges_of(step) if up in everything] for name, step in everything.items()}
         for name in topological(waits):
             blocks.append(_StepWriter(self, scope, everything[name], scope.steps[name]).text())
@@ -107,10 +113,21 @@ class _Writer:
         if workflow.params:
             args.append(f"params=[{', '.join(scope.params[param.name] for param in workflow.params)}]")
         if workflow.outputs:
-            results = [self.param(o.name, o.type, o.value, (), "", scope) for o in workflow.outputs]
+            results = [
+                self.param(o.name, o.type, o.value, (), "", scope) if o.default is MISSING else _built(self, o)
+                for o in workflow.outputs
+            ]
             args.append(f"outputs=[{', '.join(results)}]")
         if workflow.on_exit:
             args.append(f"on_exit=[{', '.join(scope.steps[step.name] for step in workflow.on_exit)}]")
+        if workflow is self.workflow and self.called_by_name:
+            args.append(f"uses=[{', '.join(self.definitions[name] for name in sorted(self.called_by_name))}]")
+        if workflow.judged_by != "handled":
+            args.append(f"judged_by={workflow.judged_by!r}")
+        if workflow.locks:
+            args.append(f"locks=[{', '.join(_built(self, lock) for lock in workflow.locks)}]")
+        if workflow.extra:
+            args.append(f"extra={_part(self, workflow.extra)}")
         for name in ("queue", "priority", "unit", "parallel", "timeout", "fail_fast", "labels", "doc"):
             value = getattr(workflow, name)
             if value or (name == "priority" and value is not None):
@@ -142,6 +159,23 @@ class _Writer:
         return f"{self.use('WorkflowParam')}({', '.join(args)})"
 
 
+def _callees_first(uses: Mapping[str, set[str]]) -> list[str]:
+    """Workflows in an order in which each can be written down; one that calls itself refers to itself by name."""
+    left = {name: set(called) - {name} for name, called in uses.items()}
+    while True:
+        try:
+            return topological(left)
+        except NotOrdered as cycle:
+            names = cycle.names
+            for name, other in zip(names, [*names[1:], names[0]], strict=True):
+                if other in left[name]:
+                    left[name].discard(other)
+                    break
+                if name in left[other]:
+                    left[other].discard(name)
+                    break
+
+
 def python_type(type_: Type) -> str:
     """`list[float]` as Python has it; what only Penstock has (file, object) in quotes."""
     return _annotation(type_) or repr(str(type_))
@@ -171,6 +205,17 @@ def call(head: str, args: list[str], indent: str = "") -> str:
     return f"{indent}{head}(\n" + "".join(f"{indent}    {arg},\n" for arg in args) + f"{indent})"
 
 
+def _quoted(text: str) -> str:
+    """A text of several lines as it is read, if nothing in it has to be escaped; any other in quotes."""
+    if "\n" in text.strip("\n") and _stands_as_it_is(text) and not text.endswith('"'):
+        return f'"""\\\n{text}"""'
+    return repr(text)
+
+
+def _stands_as_it_is(text: str) -> bool:
+    return "\\" not in text and '"""' not in text and all(char in "\n\t" or char.isprintable() for char in text)
+
+
 class _NotPython(ValueError):
     """No operators say this; the text of the expression does."""
 
@@ -183,6 +228,8 @@ class _Names:
     params: dict[str, str]
     steps: dict[str, str]
     items: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    by_name: frozenset[str] = frozenset()
+    """Steps whose outputs are not known where they are written: they call a workflow that is still being written."""
 
     def value(self, value: Any) -> str:
         if isinstance(value, Expr):
@@ -193,7 +240,7 @@ class _Names:
         if isinstance(value, Template):
             return self.template(value)
         if isinstance(value, str):
-            return repr(show_template(value))
+            return _quoted(show_template(value))
         if isinstance(value, tuple | list):
             return f"[{', '.join(map(self.value, value))}]"
         if isinstance(value, dict):
@@ -201,6 +248,9 @@ class _Names:
         return repr(value)
 
     def template(self, value: Template) -> str:
+        block = self._block(value)
+        if block is not None:
+            return block
         parts = []
         try:
             for part in value.parts:
@@ -216,6 +266,27 @@ class _Names:
         except _NotPython:
             return repr(show_template(value))
         return "f'" + "".join(parts) + "'"
+
+    def _block(self, value: Template) -> str | None:
+        """A text of several lines as it is read, if nothing in it has to be escaped."""
+        text = ""
+        for part in value.parts:
+            if isinstance(part, str):
+                if not _stands_as_it_is(part) or "${{" in part:
+                    return None
+                text += part.replace("{", "{{").replace("}", "}}")
+            else:
+                try:
+                    inner = self.node(part.node)
+                except _NotPython:
+                    return None
+                if set(inner) & set("'\"\\"):
+                    return None
+                text += "{" + inner + "}"
+        plain = "".join(part for part in value.parts if isinstance(part, str))
+        if "\n" not in plain.strip("\n") or re.search(r"\$\{[^{]", text) or text.endswith('"'):
+            return None
+        return f'f"""\\\n{text}"""'
 
     def condition(self, expr: Expr) -> str:
         try:
@@ -268,6 +339,8 @@ class _Names:
             return self.params[path[1]]
         if path[0] == "item" and len(path) == 2 and path[1] in self.items:
             return self.items[path[1]]
+        if path[0] == "steps" and path[1:2] and path[1] in self.by_name:
+            raise _NotPython
         if path[0] == "steps" and len(path) == 4 and path[2] == "outputs" and path[1] in self.steps:
             return f"{self.steps[path[1]]}.outputs[{path[3]!r}]"
         if path[0] == "steps" and len(path) == 3 and path[2] == "outcome" and path[1] in self.steps:
@@ -374,13 +447,13 @@ class _StepWriter:
         match self.step.action:
             case model.Container():
                 return self.writer.use("ContainerJob")
-            case model.Script():
+            case model.Script(source=source) if not isinstance(source, str) or set_left(source) == source:
                 return self.writer.use("ScriptJob")
-            case model.Resource():
+            case model.Resource(manifest=manifest) if isinstance(manifest, Mapping):
                 return self.writer.use("ResourceJob")
             case model.Function(name=name) if self.importable(name):
                 return self.writer.use("FunctionJob")
-            case model.Nested(name=name):
+            case model.Nested(name=name) if name in self.writer.definitions:
                 return f"{self.writer.definitions[name]}.as_job"
             case _:
                 return self.writer.use("BaseJob")
@@ -410,14 +483,18 @@ class _StepWriter:
                 yield f"image={value(image)}"
                 yield from (f"{name}={value(words)}" for name, words in (("command", command), ("args", args)) if words)
                 yield from self.surroundings(env, workdir)
-            case model.Script(source=source, command=command, image=image, env=env, workdir=workdir):
+            case model.Script(source=source, command=command, image=image, env=env, workdir=workdir) if (
+                self.head() == "ScriptJob"
+            ):
                 yield f"source={value(source)}"
                 if command != ("sh",):
                     yield f"command={value(command)}"
                 if image is not None:
                     yield f"image={value(image)}"
                 yield from self.surroundings(env, workdir)
-            case model.Resource(manifest=manifest, action=action, success_condition=success, failure_condition=failure):
+            case model.Resource(
+                manifest=manifest, action=action, success_condition=success, failure_condition=failure
+            ) if isinstance(manifest, Mapping):
                 yield value(manifest)
                 if action != "create":
                     yield f"action={action!r}"
@@ -432,9 +509,11 @@ class _StepWriter:
                 if image is not None:
                     yield f"image={value(image)}"
                 yield from self.surroundings(env, None)
-            case model.Nested():
+            case model.Nested(name=name) if name in self.writer.definitions:
                 return
             case other:
+                if isinstance(other, model.Nested):
+                    self.writer.called_by_name.add(other.name)
                 yield self.built(other)
 
     def surroundings(self, env: Mapping[str, Any], workdir: str | None) -> Iterator[str]:
@@ -447,13 +526,15 @@ class _StepWriter:
         given = self.step.inputs
         if not given:
             return
-        by_signature = isinstance(self.step.action, model.Nested) or self.head() == "FunctionJob"
-        if by_signature and all(item.path is None for item in given):
+        by_signature = self.head() == "FunctionJob" or self.head().endswith(".as_job")
+        if by_signature and all(item.path is None and item.default is MISSING for item in given):
             yield "inputs={" + ", ".join(f"{item.name!r}: {self.scope.value(item.value)}" for item in given) + "}"
         else:
             yield f"inputs=[{', '.join(self.input(item) for item in given)}]"
 
     def input(self, item: Input) -> str:
+        if item.default is not MISSING:
+            return self.built(item)
         return self.writer.param(item.name, item.type, item.value, scope=self.scope, path=item.path)
 
     def outputs(self) -> Iterator[str]:
@@ -488,6 +569,15 @@ class _StepWriter:
                 yield f"{name}={getattr(step, name)!r}"
         if step.retry is not None:
             yield f"retry={step.retry.limit if step.retry == model.Retry(limit=step.retry.limit) and step.retry.limit else self.built(step.retry)}"
+        if step.exempt:
+            yield "exempt=True"
+        if step.tolerates:
+            yield f"tolerates={sorted(map(str, step.tolerates))!r}"
+        for name in ("locks", "mounts"):
+            if getattr(step, name):
+                yield f"{name}=[{', '.join(map(self.built, getattr(step, name)))}]"
+        if step.extra:
+            yield f"extra={self.part(step.extra)}"
         if step.cache != model.Cache():
             yield f"cache={'False' if step.cache == model.Cache(enabled=False) else self.built(step.cache)}"
 
@@ -507,32 +597,40 @@ class _StepWriter:
         return text
 
     def built(self, thing: Any) -> str:
-        """A part of the model, with the fields that are not as usual."""
-        name = type(thing).__name__
-        self.writer.use(name, "penstock" if name in _PUBLIC else "penstock.graph.model")
-        args = []
-        for each in dataclasses.fields(thing):
-            value = getattr(thing, each.name)
-            default = each.default_factory() if each.default_factory is not dataclasses.MISSING else each.default
-            if value is default or value == default:
-                continue
-            args.append(f"{each.name}={self.part(value)}")
-        return f"{name}({', '.join(args)})"
+        return _built(self.writer, thing)
 
     def part(self, value: Any) -> str:
-        if isinstance(value, Expr):
-            return f"{self.writer.use('Expr', 'penstock.graph.expr')}.of({value.text!r})"
-        if isinstance(value, Template):
-            return f"{self.writer.use('parse_template', 'penstock.graph.template')}({show_template(value)!r})"
-        if isinstance(value, Type):
-            return f"{self.writer.use('parse', 'penstock.graph.types')}({str(value)!r})"
-        if dataclasses.is_dataclass(value):
-            return self.built(value)
-        if isinstance(value, tuple):
-            return f"({''.join(self.part(item) + ', ' for item in value)})"
-        if isinstance(value, dict):
-            return "{" + ", ".join(f"{key!r}: {self.part(item)}" for key, item in value.items()) + "}"
-        return repr(value)
+        return _part(self.writer, value)
+
+
+def _built(writer: _Writer, thing: Any) -> str:
+    """A part of the model, with the fields that are not as usual."""
+    name = type(thing).__name__
+    writer.use(name, "penstock" if name in _PUBLIC else "penstock.graph.model")
+    args = []
+    for each in dataclasses.fields(thing):
+        value = getattr(thing, each.name)
+        default = each.default_factory() if each.default_factory is not dataclasses.MISSING else each.default
+        if value is default or value == default:
+            continue
+        args.append(f"{each.name}={_part(writer, value)}")
+    return f"{name}({', '.join(args)})"
+
+
+def _part(writer: _Writer, value: Any) -> str:
+    if isinstance(value, Expr):
+        return f"{writer.use('Expr', 'penstock.graph.expr')}.of({value.text!r})"
+    if isinstance(value, Template):
+        return f"{writer.use('parse_template', 'penstock.graph.template')}({show_template(value)!r})"
+    if isinstance(value, Type):
+        return f"{writer.use('parse', 'penstock.graph.types')}({str(value)!r})"
+    if dataclasses.is_dataclass(value):
+        return _built(writer, value)
+    if isinstance(value, tuple):
+        return f"({''.join(_part(writer, item) + ', ' for item in value)})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_part(writer, item)}" for key, item in value.items()) + "}"
+    return repr(value)
 
 
 def _amount(milli: int, resource: str) -> str:

@@ -18,17 +18,18 @@ from typing import Any, Self, Unpack
 from penstock.author.annotations import hints_of, to_type
 from penstock.author.blame import here, wrong
 from penstock.author.capture import module_of, recorded
-from penstock.author.options import FOR_JOBS, KNOWN, JobOptions, seconds, step_fields
+from penstock.author.options import FOR_JOBS, KNOWN, JobOptions, locks_of, seconds, set_left, step_fields
 from penstock.author.values import Computed, Ref, WorkflowParam, to_condition, to_value
 from penstock.errors import AuthorError, Problem, nearest
 from penstock.graph import check, codec, model, types
 from penstock.graph.expr import Expr, reference
 from penstock.graph.model import MISSING, NORMAL, Edge, Outcome, Unit
+from penstock.graph.places import NAME
 
 plain_call: ContextVar[str] = ContextVar("plain_call", default="")
 """The name of the @workflow function that is being called as ordinary Python, if any."""
 
-Inputs = Mapping[str, Any] | Sequence[WorkflowParam]
+Inputs = Mapping[str, Any] | Sequence[WorkflowParam | model.Input]
 
 
 class Outputs:
@@ -56,7 +57,7 @@ class BaseJob:
     def __init__(
         self, name: str, action: model.Action, *, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), **options: Unpack[JobOptions]
     ) -> None:  # fmt: skip
-        if not isinstance(name, str) or not check.NAME.match(name):
+        if not isinstance(name, str) or not NAME.match(name):
             raise wrong(
                 "P211",
                 f"{name!r} is not a usable name",
@@ -67,7 +68,7 @@ class BaseJob:
         self.action = (
             action
             if type(self) is not BaseJob
-            else dataclasses.replace(action, **{key: to_value(v) for key, v in model.action_values(action)})
+            else model.with_values(action, {key: to_value(v) for key, v in model.action_values(action)})
         )
         self.source = here()
         self.declared: tuple[model.Output, ...] = tuple(_output(item) for item in outputs)
@@ -125,7 +126,7 @@ class BaseJob:
         """A copy with other options: the same work, used elsewhere with other resources."""
         job = copy.copy(self)
         if name is not None:
-            if not check.NAME.match(name):
+            if not NAME.match(name):
                 raise wrong(
                     "P211",
                     f"{name!r} is not a usable name",
@@ -207,7 +208,7 @@ class ScriptJob(BaseJob):
         workdir: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), **options: Unpack[JobOptions],
     ) -> None:  # fmt: skip
         action = model.Script(
-            source=to_value(inspect.cleandoc(source)),
+            source=to_value(set_left(source)),
             command=_words(command, "command"),
             image=to_value(image),
             env=to_value(env or {}),
@@ -319,6 +320,9 @@ def _inputs(given: Inputs) -> dict[str, model.Input]:
         }
     found = {}
     for item in given:
+        if isinstance(item, model.Input):
+            found[item.name] = item
+            continue
         if not isinstance(item, WorkflowParam):
             raise wrong(
                 "P307",
@@ -391,7 +395,8 @@ class Authored:
         )
         inner = model.Workflow(
             name=graph.name, params=graph.params, steps=steps, outputs=graph.outputs, on_exit=graph.on_exit,
-            parallel=graph.parallel, source=graph.source,
+            parallel=graph.parallel, fail_fast=graph.fail_fast, judged_by=graph.judged_by, locks=graph.locks, extra=graph.extra,
+            doc=graph.doc, source=graph.source,
         )  # fmt: skip
         if graph.timeout is not None:
             options.setdefault("timeout", graph.timeout)
@@ -405,13 +410,15 @@ class Authored:
 
 
 class Workflow(Authored):
-    """Steps, and what they share: parameters, a queue, a unit of admission."""
+    """Steps, and what they share: parameters, a queue, a unit of admission. `uses`: workflows that steps call by name
+    only (`BaseJob("again", Nested(name="loop"))`), as those that call themselves do."""
 
     def __init__(
-        self, name: str, steps: Iterable[Any], *, params: Iterable[WorkflowParam] = (), outputs: Mapping[str, Any] | Iterable[WorkflowParam] = (),
+        self, name: str, steps: Iterable[Any], *, params: Iterable[WorkflowParam] = (),
+        outputs: Mapping[str, Any] | Iterable[WorkflowParam | model.Output] = (),
         on_exit: Iterable[Any] = (), queue: str | None = None, priority: str | int | None = None, unit: Unit | str | None = None,
-        parallel: int | None = None, timeout: int | float | str | None = None, fail_fast: bool = False,
-        labels: Mapping[str, str] | None = None, doc: str = "",
+        parallel: int | None = None, timeout: int | float | str | None = None, fail_fast: bool = False, judged_by: str = "handled",
+        locks: Sequence[Any] = (), uses: Iterable[Authored] = (), extra: Mapping[str, Any] | None = None, labels: Mapping[str, str] | None = None, doc: str = "",
     ) -> None:  # fmt: skip
         self.name = name
         self.params = tuple(params)
@@ -430,7 +437,8 @@ class Workflow(Authored):
             outputs=_results(outputs), on_exit=tuple(job.to_step() for job in exits),
             queue=queue, priority=priority, unit=None if unit is None else Unit(unit), parallel=parallel,
             timeout=None if timeout is None else seconds(timeout), fail_fast=fail_fast,
-            definitions=gather(itertools.chain(jobs, exits)), labels=dict(labels or {}), doc=doc, source=here(),
+            judged_by=judged_by, locks=locks_of(locks), extra=dict(extra or {}),
+            definitions=gather(itertools.chain(jobs, exits, (one.as_job() for one in uses))), labels=dict(labels or {}), doc=doc, source=here(),
         )  # fmt: skip
 
     @property
@@ -441,10 +449,13 @@ class Workflow(Authored):
         return f"<Workflow {self.name}: {len(self.jobs)} steps>"
 
 
-def _results(given: Mapping[str, Any] | Iterable[WorkflowParam]) -> tuple[model.Output, ...]:
+def _results(given: Mapping[str, Any] | Iterable[WorkflowParam | model.Output]) -> tuple[model.Output, ...]:
     """`{"score": best.outputs["result"]}`; or, with a type said, `[WorkflowParam("score", float, best.outputs["result"])]`."""
     if not isinstance(given, Mapping):
-        return tuple(model.Output(name=item.name, type=item.type, value=item.default) for item in given)
+        return tuple(
+            item if isinstance(item, model.Output) else model.Output(name=item.name, type=item.type, value=item.default)
+            for item in given
+        )
     found = []
     for name, value in given.items():
         value = value.result_ref() if isinstance(value, BaseJob) else value

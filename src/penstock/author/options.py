@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -10,7 +11,7 @@ from penstock.author.blame import wrong
 from penstock.author.values import to_condition, to_value
 from penstock.errors import instead
 from penstock.graph import quantity
-from penstock.graph.model import Backoff, Cache, Placement, Retry, Toleration
+from penstock.graph.model import Backoff, Cache, Lock, Mount, Outcome, Placement, Retry, Toleration
 
 GPU = "nvidia.com/gpu"
 """What `gpu=8` asks for. Other makes go by their own name: resources={"amd.com/gpu": 8}."""
@@ -31,6 +32,11 @@ class Options(TypedDict, total=False):
     timeout: int | float | str
     cache: bool | Cache
     group: str
+    exempt: bool
+    tolerates: Sequence[Outcome | str]
+    locks: Sequence[Lock | str]
+    mounts: Sequence[Mount]
+    extra: Mapping[str, Any]
     doc: str
 
 
@@ -60,6 +66,12 @@ def seconds(value: float | str, what: str = "timeout") -> float:
     return int(value) if float(value).is_integer() else float(value)
 
 
+def set_left(source: str) -> str:
+    """A script that is indented with the code around it is set to the left; one that is not stays as it is."""
+    cleaned = inspect.cleandoc(source)
+    return source if source.rstrip("\n") == cleaned else cleaned
+
+
 def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dict[str, Any]:
     """Options -> the fields of a Step that they set. Raises AuthorError at the author's line."""
     if not options:
@@ -87,6 +99,7 @@ def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dic
     cache = options.get("cache", True)
     if isinstance(cache, Cache) or cache is False:
         fields["cache"] = cache if isinstance(cache, Cache) else Cache(enabled=False)
+    fields |= _rare(options)
     for name, types in (("replicas", int), ("queue", str), ("group", str), ("doc", str), ("priority", (str, int))):
         if name in fields and (not isinstance(fields[name], types) or isinstance(fields[name], bool)):
             raise wrong(
@@ -95,6 +108,35 @@ def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dic
                 f"give {'text' if types is str else 'a whole number' if types is int else 'text or a number'}",
             )
     return fields
+
+
+def _rare(options: Mapping[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if options.get("exempt"):
+        fields["exempt"] = True
+    if options.get("tolerates"):
+        try:
+            fields["tolerates"] = frozenset(Outcome(one) for one in options["tolerates"])
+        except ValueError as error:
+            raise wrong("P305", str(error), f"known outcomes: {', '.join(Outcome)}") from None
+    if options.get("locks"):
+        fields["locks"] = locks_of(options["locks"])
+    for name, kind in (("mounts", Mount), ("extra", None)):
+        if options.get(name):
+            given = options[name]
+            if kind is not None and not all(isinstance(one, kind) for one in given):
+                raise wrong("P305", f"{name}={given!r} does not fit", "give Mount(name=…, path=…)")
+            fields[name] = dict(given) if kind is None else tuple(given)
+    return fields
+
+
+def locks_of(given: Any) -> tuple[Lock, ...]:
+    """Names of mutexes, or Locks."""
+    if isinstance(given, str | Lock):
+        given = [given]
+    if not all(isinstance(one, str | Lock) for one in given):
+        raise wrong("P305", f"locks={given!r} does not fit", "give names, or Lock(name=…, limit=…)")
+    return tuple(one if isinstance(one, Lock) else Lock(name=one) for one in given)
 
 
 def _resources(options: Mapping[str, Any]) -> dict[str, int]:

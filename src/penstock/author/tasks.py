@@ -12,7 +12,7 @@ from penstock.author.blame import wrong
 from penstock.author.jobs import FunctionJob
 from penstock.author.options import KNOWN, Options, step_fields
 from penstock.errors import instead
-from penstock.graph import check
+from penstock.graph.places import NAME
 from penstock.graph.types import Type
 
 P = ParamSpec("P")
@@ -54,7 +54,7 @@ class Task(Generic[P, R]):
         self.function: Callable[P, R] = function
         self.given = dict(given)
         self.name = given.get("name") or function.__name__.strip("_") or function.__name__
-        if not check.NAME.match(self.name):
+        if not NAME.match(self.name):
             raise wrong(
                 "P211",
                 f"{self.name!r} is not a usable name",

@@ -7,6 +7,7 @@ Inside, a declared path is just that path:
     an output's path      its parent folder is made if the image has none; the file is copied out of the ended container, or
                           read where it lies if that is below a mount. A folder mounted for it would hide what the image
                           has beside it, and a file mounted for it could not be replaced by renaming, as careful programs do
+    a mounted folder      its folder on the host is mounted (see mounts); an input or output below it lies in it
     /tmp/penstock/…       outputs ($PENSTOCK_OUTPUTS), the text of a script, and what a function needs
     the place of the run  at the path that it has on the host, and the working directory unless the step has its own: so that
                           `python train.py` finds the same file in a container, with `--on container=process`, and by hand
@@ -34,9 +35,20 @@ from typing import Any
 
 from penstock.artifacts import values
 from penstock.artifacts.blobs import Blobs
-from penstock.backends import call, places
+from penstock.backends import call, mounts, places
 from penstock.backends.base import Context, Order
-from penstock.backends.command import STDOUT, Unfit, penstock_env, replica_folder, step_env, text_of
+from penstock.backends.command import (
+    STDOUT,
+    Unfit,
+    clear,
+    for_replica,
+    is_at_large,
+    is_below,
+    penstock_env,
+    replica_folder,
+    step_env,
+    text_of,
+)
 from penstock.backends.invoke import Told
 from penstock.graph.model import Container, Function, Output, Script
 from penstock.graph.stored import Stored
@@ -47,7 +59,7 @@ _IMAGES_OWN = frozenset(
     "/ /bin /dev /etc /lib /lib64 /proc /run /sbin /sys /usr /usr/bin /usr/lib /usr/local /var".split()
 )
 """A place of the run that is one of these is not mounted: the image could not live without its own."""
-_ALWAYS_THERE = _IMAGES_OWN | frozenset("/home /opt /root /srv /tmp /var/lib /var/log /var/run /var/tmp".split())
+ALWAYS_THERE = _IMAGES_OWN | frozenset("/home /opt /root /srv /tmp /var/lib /var/log /var/run /var/tmp".split())
 _RUN_CALL = (
     "import sys; sys.path.pop(0); sys.argv.pop(0); import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
 )
@@ -73,7 +85,7 @@ class Crate:
     """`pack` before it starts and `read` after its end copy files: not in the engine's thread."""
 
     def __init__(self, order: Order, number: int, context: Context) -> None:
-        self.order = order
+        self.order = order = for_replica(order, number)
         self.number = number
         self.context = context
         self.name = container_name(str(context.home), order.id, number)
@@ -83,6 +95,8 @@ class Crate:
         if any(output.path == STDOUT for output in order.step.outputs):
             self.out = places.log_name(order, suffix.replace("log", "out"))
         self.mounts: list[Mount] = []
+        self.laid: list[mounts.Laid] = []
+        """The folders that the step mounts."""
         self.place = order.place if order.place and posixpath.normpath(order.place) not in _IMAGES_OWN else ""
         self.workdir = self._workdir()
         self.folders: list[str] = []
@@ -101,11 +115,7 @@ class Crate:
         self.image = self._text(action.image)
         if not self.image or self.image.startswith("-"):
             raise Unfit(f"{self.image!r} is not the name of an image")
-        shutil.rmtree(self.folder, ignore_errors=True)  # an engine that crashed was at the same attempt
-        os.makedirs(self.folder, exist_ok=True)
-        if self.place:
-            os.makedirs(self.place, exist_ok=True)
-            self.mounts.append(Mount(Path(self.place), self.place))
+        self._pack_folders()
         if isinstance(action, Function):
             self._pack_function()
         else:
@@ -113,15 +123,53 @@ class Crate:
             self._pack_outputs()
             self._pack_command(action)
 
+    def _pack_folders(self) -> None:
+        """The attempt's own, the place of the run, and what the step mounts."""
+        shutil.rmtree(self.folder, ignore_errors=True)  # an engine that crashed was at the same attempt
+        os.makedirs(self.folder, exist_ok=True)
+        if self.place:
+            os.makedirs(self.place, exist_ok=True)
+            self.mounts.append(Mount(Path(self.place), self.place))
+        self.laid = mounts.lay(self.order, self.folder, self.context.home.absolute(), self.context.blobs)
+        for laid in self.laid:
+            if laid.own:
+                _open_up(laid.source, laid.read_only)
+            elif laid.source.is_dir() and laid.source.stat().st_uid == os.geteuid():
+                laid.source.chmod(0o777)
+            self._mount(laid.source, self._inside(laid.path), laid.read_only)
+        if self.workdir:
+            self._make(self.workdir)
+
+    def _make(self, path: str) -> None:
+        """A folder that is in one of those that the step mounts, if it is missing there."""
+        found = self._mounted(path)
+        if found is not None and not os.path.lexists(found):
+            os.makedirs(found, exist_ok=True)
+            found.chmod(0o777)
+
+    def _mounted(self, path: str) -> Path | None:
+        """Where a path of the container lies in a folder that the step mounts; None if it is in none. What other tasks have put
+        there does not lead out of it."""
+        found = self._host(path)
+        if found is None or not any(laid.source == found[1] for laid in self.laid):
+            return None
+        place, root = found
+        if not Path(os.path.realpath(place)).is_relative_to(os.path.realpath(root)):
+            raise Unfit(f"{path} is not used: on its way there is a link that leads out of the folder mounted there")
+        return place
+
     def _pack_inputs(self) -> None:
         for number, given in enumerate(self.order.step.inputs):
             if given.path is None or given.name not in self.order.inputs:
                 continue
             target = self._inside(given.path)
-            source = self.folder / "inputs" / str(number) / (posixpath.basename(target) or "input")
+            place = self._mounted(target)
+            source = place or self.folder / "inputs" / str(number) / (posixpath.basename(target) or "input")
+            clear(source, self.laid)
             values.write_input(given, self.order.inputs[given.name], source, self.context.blobs)
             _open_up(source)
-            self._mount(source, target)
+            if place is None:
+                self._mount(source, target)
 
     def _pack_outputs(self) -> None:
         folder = self.folder / "outputs"
@@ -131,7 +179,8 @@ class Crate:
         for output in self.order.step.outputs:
             if output.path is not None and output.path != STDOUT:
                 parent = posixpath.dirname(self._inside(output.path))
-                if parent not in _ALWAYS_THERE and parent not in self.folders and self._host(parent) is None:
+                self._make(parent)
+                if parent not in ALWAYS_THERE and parent not in self.folders and self._host(parent) is None:
                     self.folders.append(parent)
 
     def _pack_command(self, action: Container | Script) -> None:
@@ -166,7 +215,7 @@ class Crate:
         self.command = ["--entrypoint", "python3", self.image, "-c", _RUN_CALL, file, CALL]
 
     def _mount(self, source: Path, target: str, read_only: bool = False) -> None:
-        if self.place and _is_below(target, self.place) and not os.path.lexists(target):
+        if self.place and is_below(target, self.place) and not os.path.lexists(target):
             top = Path(target)
             while not os.path.lexists(top.parent):
                 top = top.parent
@@ -232,7 +281,7 @@ class Crate:
 
     def _host(self, path: str) -> tuple[Path, Path] | None:
         """Where a path of the container lies here, and the mount that it is below; None if only the container has it."""
-        below = [mount for mount in self.mounts if _is_below(path, mount.target)]
+        below = [mount for mount in self.mounts if is_below(path, mount.target)]
         if not below:
             return None
         mount = max(below, key=lambda one: len(one.target))
@@ -265,7 +314,7 @@ class Crate:
                     found[output.name] = None
                     continue
                 _examine(output.name, place, root, shown)
-            found[output.name] = values.read_output(output, place, self.context.blobs)
+            found[output.name] = values.read_output(output, place, self.context.blobs, loosely=is_at_large(self.order))
         return found
 
     def read_result(self) -> Told | None:
@@ -286,10 +335,11 @@ class Crate:
         return told
 
 
-def container_name(home: str, id: str, number: int) -> str:
+def container_name(home: str, id: str, number: int, part: str = "") -> str:
     """The same for the same attempt, readable, and another one for an order of the same id from another home."""
-    digest = hashlib.sha256(f"{home}\0{id}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    readable = re.sub(r"[^A-Za-z0-9]+", "-", id).strip("-")[:60]
+    whole = f"{home}\0{id}\0{part}" if part else f"{home}\0{id}"
+    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", f"{id}-{part}").strip("-")[:60]
     return f"penstock-{readable}-{digest}{f'-{number}' if number else ''}"
 
 
@@ -310,11 +360,6 @@ def remove_mount_point(target: Path, top: Path) -> None:
             target.rmdir()
 
 
-def _is_below(path: str, folder: str) -> bool:
-    folder = folder.rstrip("/")
-    return path == folder or path.startswith(f"{folder}/")
-
-
 def _stored_in(value: Any, inside: Blobs | None = None) -> Iterator[Stored]:
     """Every Stored in a value; with `inside`, also those in stored plain data."""
     if isinstance(value, Stored):
@@ -329,16 +374,16 @@ def _stored_in(value: Any, inside: Blobs | None = None) -> Iterator[Stored]:
             yield from _stored_in(item, inside)
 
 
-def _open_up(path: Path) -> None:
+def _open_up(path: Path, read_only: bool = False) -> None:
     """To whoever the image runs as, who need not be us. It is a copy of the attempt's own."""
     if path.is_symlink():
         return
     if path.is_dir():
         path.chmod(0o777)
         for inner in path.iterdir():
-            _open_up(inner)
+            _open_up(inner, read_only)
     else:
-        path.chmod(path.stat().st_mode & 0o777 | 0o666)
+        path.chmod(path.stat().st_mode & 0o777 | (0o444 if read_only else 0o666))
 
 
 def _examine(name: str, place: Path, root: Path, shown: str) -> None:

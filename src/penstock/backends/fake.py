@@ -3,7 +3,8 @@ penstock.testing.Fake, and `--on function=fake` rehearses a workflow.
 
 The script is asked once for each order and answers how the attempt goes:
 
-    {"rows": 3}                      it succeeds with these outputs (those left out get an empty value of their type)
+    {"rows": 3}                      it succeeds with these outputs (those left out get an empty value of their type: no rows,
+                                     an empty text, an empty file)
     None                             it succeeds
     Outcome.FAILED, or an exception  it ends that way; an exception may also be raised
     5.0                              it takes five seconds
@@ -17,11 +18,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from penstock.artifacts.values import store_path
 from penstock.backends.base import Began, Context, Ended, Order
 from penstock.graph.model import Outcome
+from penstock.graph.stored import Stored
 from penstock.graph.types import Type
 
 Script = Callable[[Order], Any]
@@ -34,6 +39,7 @@ class Fake:
         self._context = context
         self._script = script
         self._running: dict[str, asyncio.TimerHandle] = {}
+        self._stored: dict[str, Stored] = {}
         self.orders: list[Order] = []
         """Everything it was ever given, in order."""
         self.stopped: list[str] = []
@@ -51,11 +57,22 @@ class Fake:
                 answer = self._script(order)
             except Exception as error:
                 answer = error
-            seconds, ended = understood(order, answer)
+            seconds, ended = understood(order, answer, self._empty)
             self._context.inbox.put(Began(id=order.id))
             loop = asyncio.get_running_loop()
             self._running[order.id] = loop.call_later(seconds, self._end, ended)
             self.most = max(self.most, len(self._running))
+
+    def _empty(self, type_: Type) -> Any:
+        """A file is a file, so that a step that is not made up can be given it."""
+        if type_.name not in ("file", "dir"):
+            return [self._empty(arg) for arg in type_.args] if type_.name == "tuple" else empty(type_)
+        if type_.name not in self._stored:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "empty")
+                path.mkdir() if type_.name == "dir" else path.touch()
+                self._stored[type_.name] = store_path(path, self._context.blobs)
+        return self._stored[type_.name]
 
     def _end(self, ended: Ended) -> None:
         del self._running[ended.id]
@@ -74,8 +91,8 @@ class Fake:
         self._running.clear()
 
 
-def understood(order: Order, answer: Any) -> tuple[float, Ended]:
-    """(seconds, how it ends)"""
+def understood(order: Order, answer: Any, make: Callable[[Type], Any]) -> tuple[float, Ended]:
+    """(seconds, how it ends). `make` gives the outputs that nobody gave."""
     seconds = 0.0
     if isinstance(answer, tuple):
         seconds, answer = answer
@@ -93,13 +110,12 @@ def understood(order: Order, answer: Any) -> tuple[float, Ended]:
         raise TypeError(f"a script answers with outputs, an outcome, an exception, seconds or an Ended, not {answer!r}")
     if ended.outcome is Outcome.SUCCEEDED:
         given = answer if isinstance(answer, Mapping) else ended.outputs
-        ended.outputs = {output.name: empty(output.type) for output in order.step.outputs} | dict(given)
+        ended.outputs = {output.name: make(output.type) for output in order.step.outputs} | dict(given)
     return float(seconds), ended
 
 
 def empty(type_: Type) -> Any:
-    """The least value of a type."""
-    if type_.name == "tuple":
-        return [empty(arg) for arg in type_.args]
-    plain = {"int": 0, "float": 0.0, "str": "", "bool": False, "file": "", "dir": ""}
-    return [] if type_.name == "list" else {} if type_.name == "dict" else plain.get(type_.name)
+    """The least value of a type that is not a file. Of what may be anything it is the empty text, which has a form everywhere:
+    as a word, in a file, in a condition."""
+    plain = {"int": 0, "float": 0.0, "str": "", "bool": False, "any": "", "list": [], "dict": {}}
+    return plain.get(type_.name)

@@ -30,3 +30,8 @@ def log_name(order: Order, suffix: str = "log") -> str:
 
 def work_folder(home: Path, order: Order) -> Path:
     return home / "work" / mangled(order.run) / attempt_name(order)
+
+
+def volumes_folder(home: Path, run: str) -> Path:
+    """What the tasks of a run share. No attempt has this name: theirs end with a number."""
+    return home / "work" / mangled(run) / "volumes"

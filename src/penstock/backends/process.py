@@ -1,5 +1,5 @@
-"""Commands as processes of this machine: scripts without an image, containers' commands when the user wants them here, and
-functions with replicas (by backends.call). Found by its entry point; called by engine.loop.
+"""Commands as processes of this machine: scripts without an image, containers' commands when the user wants them here, pods
+(see pod), and functions with replicas (by backends.call). Found by its entry point; called by engine.loop.
 
 A command starts in the folder that the run was started in, or in its step's workdir. Its files lie in a folder of the
 attempt's own, work/<run>/<task>.<attempt>/, which is made only if there is something to put there:
@@ -7,13 +7,14 @@ attempt's own, work/<run>/<task>.<attempt>/, which is made only if there is some
     script             the text of a script step, unless a shell can take it as a word
     out/NAME           outputs without a path; $PENSTOCK_OUTPUTS is the folder out
     root/data/x.csv    an input or output whose declared path is /data/x.csv; wherever the command names that path it gets
-                       this one (see command)
+                       this one (see command); so do the folders that the step mounts (see mounts)
 
 The folder goes when the attempt has succeeded or was stopped; after a failure it stays, to be looked at.
 
 Every replica has a process, a log and a folder of its own (work/…/0, work/…/1). All must succeed; when one fails the rest are
 stopped; the outputs are those of replica 0. Each process leads a session: when it ends, or is stopped, everything that it
-started and that did not leave its group ends with it.
+started and that did not leave its group ends with it. So it is with each part of a pod: the pod fails with the first part that
+does, the others are then stopped, and the sidecars are stopped when all others have ended.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ import os
 import shutil
 import signal
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from penstock.backends import call, command, places
+from penstock.backends import call, command, places, shims
 from penstock.backends.base import Began, Context, Ended, LogPart, Order
 from penstock.backends.command import STDOUT, Files
+from penstock.backends.pod import HostPod, Start
 from penstock.backends.spawn import NotStarted, spawn
 from penstock.backends.watch import Watch, kill_group, signal_name
-from penstock.graph.model import Action, Container, Function, Outcome, Script, Step
+from penstock.graph.model import Action, Container, Function, Outcome, Part, Pod, Script, Step
 
 _LARGE = 1_000_000
 _SHORT = 0.02
@@ -45,12 +47,12 @@ _AHEAD = 0.01
 _MOST = 16
 """… but no more than this for each processor."""
 _REST = 2.0
-"""Seconds that the replicas of a failed one have to end by themselves."""
+"""Seconds that the replicas of a failed one have to end by themselves, and sidecars when nobody needs them any more."""
 
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """One process of an attempt."""
+    """One process of an attempt: a replica of a command, or a part of a replica of a pod."""
 
     number: int
     files: Files
@@ -63,18 +65,42 @@ class Replica:
     watch: Watch | None = None
     code: int | None = None
     """Exit code, or minus the signal's number; None while it runs."""
+    start: str = ""
+    """The folder it starts in; empty: where the engine is."""
+    pod: HostPod | None = None
+    part: Part | None = None
+    timer: asyncio.TimerHandle | None = None
+    timed_out: bool = False
+
+    @property
+    def runs(self) -> bool:
+        return self.watch is not None and self.code is None
 
 
 @dataclass(slots=True, eq=False)
 class Attempt:
     order: Order
     replicas: list[Replica] = field(default_factory=list)
+    """Of a pod: its parts, as they are started."""
+    pods: list[HostPod] = field(default_factory=list)
     started: float = 0.0
     stopped: bool = False
     failed: Replica | None = None
     """The first that did."""
+    broken: HostPod | None = None
+    """The first whose part did."""
     error: str = ""
     """Why it could not be run."""
+
+    @property
+    def files(self) -> Files:
+        """Those that outputs are read from."""
+        return self.pods[0].files if self.pods else self.replicas[0].files
+
+    @property
+    def ending(self) -> bool:
+        """Is nothing more of it to be started?"""
+        return bool(self.stopped or self.error or self.failed or self.broken)
 
 
 class Process:
@@ -184,7 +210,10 @@ class Process:
         """Perhaps in another thread."""
         try:
             for number in range(max(1, attempt.order.step.replicas)):
-                attempt.replicas.append(self._replica(attempt.order, number))
+                if isinstance(attempt.order.action, Pod):
+                    attempt.pods.append(HostPod(attempt.order, number, self._context, self._environ))
+                else:
+                    attempt.replicas.append(self._replica(attempt.order, number))
         except Exception as error:  # a blob that is gone, a full disk, a value that has no form as text
             attempt.error = str(error) or type(error).__name__
 
@@ -192,19 +221,24 @@ class Process:
         context = self._context
         if command.is_plain(order):
             return self._plain_replica(order)
+        order = command.for_replica(order, number)
         suffix = f"{number}.log" if number else "log"
         err = out = places.log_name(order, suffix)
         if any(output.path == STDOUT for output in order.step.outputs):
             out = places.log_name(order, suffix.replace("log", "out"))
+            (context.home / out).unlink(
+                missing_ok=True
+            )  # of the same attempt, before a crash: not part of what is given
         folder = command.replica_folder(context, order, number)
-        files = command.lay_files(order, folder, context.blobs, command.start_folder(order), context.home / out)
+        files = command.lay_files(order, folder, context, context.home / out)
         if isinstance(order.action, Function):
             call.write_order(order, folder, context.blobs.root, str(context.home / "cache"))
         words = command.words_of(order, files, context.blobs)
         env = self._environ | command.penstock_env(order, context, number, str(files.out))
         for name, value in command.step_env(order.action, context.blobs).items():
             env[name] = files.relocate(value)
-        return Replica(number, files, words, env, out, err)
+        self._for_image(order.action, env)
+        return Replica(number, files, words, env, out, err, start=files.start)
 
     def _plain_replica(self, order: Order) -> Replica:
         """A command that reads and leaves no files, as most do: nothing is made for it."""
@@ -218,7 +252,12 @@ class Process:
         words = command.words_of(order, files, self._context.blobs)
         env = self._environ | command.penstock_env(order, self._context, 0, f"{self._home}/work/{run}/{name}/out")
         env |= command.step_env(order.action, self._context.blobs)
-        return Replica(0, files, words, env, log, log)
+        self._for_image(order.action, env)
+        return Replica(0, files, words, env, log, log, start=start)
+
+    def _for_image(self, action: Action, env: dict[str, str]) -> None:
+        if isinstance(action, Container | Script) and action.image is not None:
+            env["PATH"] = shims.with_shims(env.get("PATH", os.defpath), self._context.home)
 
     def _launch(self, attempt: Attempt) -> None:
         attempt.started = perf_counter()
@@ -229,12 +268,49 @@ class Process:
             except (NotStarted, OSError) as error:
                 attempt.error = str(error)
                 self._end(attempt, 0.0)
-        if all(replica.watch is None for replica in attempt.replicas):
+            self._turn(attempt)
+        if not any(replica.runs for replica in attempt.replicas):
             self._ended(attempt)
             return
         if not attempt.error:
             log: tuple[LogPart, ...] = tuple((name, 0, None) for name in _logs(attempt))
             self._context.inbox.put(Began(id=attempt.order.id, pid=attempt.replicas[0].pid, log=log))
+
+    def _turn(self, attempt: Attempt) -> None:
+        """Starts the parts of its pods whose turn has come, and stops the sidecars of those that are done."""
+        for pod in attempt.pods:
+            if attempt.ending:
+                return
+            name = ""
+            try:
+                for start in pod.next():
+                    name = start.part.name
+                    self._start_part(attempt, pod, start)
+            except Exception as error:  # no such command, a full disk, a value that has no form as text
+                said = str(error) or type(error).__name__
+                several = isinstance(error, NotStarted) and len(pod.turns.parts) > 1
+                attempt.error = f"part {name}: {said}" if several else said
+                self._end(attempt, 0.0)
+            else:
+                if pod.turns.failure is not None:
+                    attempt.broken = pod
+                    self._end(attempt, _REST)
+                elif pod.turns.over:
+                    self._end_these((one for one in attempt.replicas if one.pod is pod), _REST)
+
+    def _start_part(self, attempt: Attempt, pod: HostPod, start: Start) -> None:
+        replica = Replica(
+            pod.number, pod.files, start.words, start.env, start.out, start.err, start=start.folder, pod=pod, part=start.part
+        )  # fmt: skip
+        attempt.replicas.append(replica)
+        self._spawn(attempt, replica)
+        if start.part.timeout is not None:
+            replica.timer = self._loop.call_later(start.part.timeout, self._time_out, replica)
+
+    def _time_out(self, replica: Replica) -> None:
+        if replica.runs:
+            replica.timed_out = True
+            self._end_these([replica], _REST)
 
     def _spawn(self, attempt: Attempt, replica: Replica) -> None:
         folder = f"{self._home}/{os.path.dirname(replica.err)}"
@@ -242,12 +318,15 @@ class Process:
             os.makedirs(folder, exist_ok=True)
             self._folders.add(folder)
         out, err = f"{self._home}/{replica.out}", f"{self._home}/{replica.err}"
-        replica.pid = spawn(replica.words, replica.env, replica.files.start, out, err)
+        replica.pid = spawn(replica.words, replica.env, replica.start, out, err)
         replica.watch = Watch(self._loop, replica.pid, lambda status: self._gone(attempt, replica, status))
 
     def _end(self, attempt: Attempt, grace: float) -> None:
+        self._end_these(attempt.replicas, grace)
+
+    def _end_these(self, replicas: Iterable[Replica], grace: float) -> None:
         """Asked first, made to after `grace` seconds."""
-        running = [replica for replica in attempt.replicas if replica.watch is not None and replica.code is None]
+        running = [replica for replica in replicas if replica.runs]
         for replica in running:
             if replica.watch is not None:
                 replica.watch.until = self._loop.time() + grace
@@ -260,12 +339,25 @@ class Process:
             if replica.code is None:
                 kill_group(replica.pid, signal.SIGKILL)
 
+    def _part_gone(self, attempt: Attempt, pod: HostPod, part: Part, replica: Replica) -> None:
+        assert replica.code is not None
+        if replica.timer is not None:
+            replica.timer.cancel()
+        try:
+            pod.ended(part.name, replica.code, replica.timed_out)
+        except OSError as error:
+            attempt.error = attempt.error or str(error)
+            self._end(attempt, 0.0)
+        self._turn(attempt)
+
     def _gone(self, attempt: Attempt, replica: Replica, status: int) -> None:
         replica.code = os.waitstatus_to_exitcode(status)
-        if replica.code != 0 and attempt.failed is None:
+        if replica.pod is not None and replica.part is not None:
+            self._part_gone(attempt, replica.pod, replica.part, replica)
+        elif replica.code != 0 and attempt.failed is None:
             attempt.failed = replica
             self._end(attempt, _REST)
-        if all(one.watch is None or one.code is not None for one in attempt.replicas):
+        if not any(one.runs for one in attempt.replicas):
             self._ended(attempt)
 
     def _ended(self, attempt: Attempt) -> None:
@@ -275,11 +367,13 @@ class Process:
             self._measure(attempt, seconds)
         self._next()
         ended = Ended(id=attempt.order.id, outcome=Outcome.SUCCEEDED, seconds=seconds)
-        done = not attempt.error and not attempt.stopped and attempt.failed is None
+        done = not attempt.ending
 
         def collect() -> None:
             if done:
                 self._collect(attempt, ended)
+            elif attempt.broken is not None and not attempt.error:
+                self._explain_pod(attempt, attempt.broken, ended)
             elif attempt.failed is not None and not attempt.error:
                 self._explain(attempt, attempt.failed, ended)
 
@@ -309,7 +403,7 @@ class Process:
     def _reads_files(self, attempt: Attempt) -> bool:
         if command.is_heavy(attempt.order):
             return True
-        for path in attempt.replicas[0].files.outputs.values():
+        for path in attempt.files.outputs.values():
             with suppress(OSError):
                 if os.path.getsize(path) > _LARGE:
                     return True
@@ -317,13 +411,13 @@ class Process:
 
     def _collect(self, attempt: Attempt, ended: Ended) -> None:
         """Perhaps in another thread."""
-        order, replica = attempt.order, attempt.replicas[0]
+        order = attempt.order
         try:
             if isinstance(order.action, Function):
-                self._result(replica, ended)
+                self._result(attempt.replicas[0], ended)
             else:
                 ended.exit_code = 0
-                ended.outputs = command.read_outputs(order, replica.files, self._context.blobs)
+                ended.outputs = command.read_outputs(order, attempt.files, self._context.blobs)
         except ValueError as error:
             ended.outcome, ended.message = Outcome.FAILED, str(error)
         except Exception as error:  # a full disk, a store of blobs that does not answer
@@ -348,9 +442,17 @@ class Process:
         if len(attempt.replicas) > 1:
             ended.message = f"replica {replica.number}: {ended.message}"
 
+    def _explain_pod(self, attempt: Attempt, pod: HostPod, ended: Ended) -> None:
+        failure = pod.turns.failure
+        assert failure is not None
+        ended.outcome, ended.exit_code = Outcome.FAILED, failure.code
+        ended.message = pod.explain(failure, how_it_ended(failure.code))
+        if len(attempt.pods) > 1:
+            ended.message = f"replica {pod.number}: {ended.message}"
+
     def _tidy(self, attempt: Attempt, ended: Ended) -> None:
-        log: list[LogPart] = []
-        for name in _logs(attempt):
+        log: list[LogPart] = [part for pod in attempt.pods for part in pod.close_log()]
+        for name in () if attempt.pods else _logs(attempt):
             with suppress(OSError):
                 size = os.path.getsize(f"{self._home}/{name}")
                 if size:
@@ -360,8 +462,8 @@ class Process:
         ended.log = tuple(log)
         if command.is_plain(attempt.order):
             return
-        for replica in attempt.replicas:
-            for path in replica.files.laid:
+        for files in [one.files for one in (attempt.pods or attempt.replicas)]:
+            for path in files.laid:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         folder = places.work_folder(self._context.home, attempt.order)
         if ended.outcome is not Outcome.FAILED and os.path.lexists(folder):
@@ -393,4 +495,6 @@ def how_it_ended(code: int | None) -> str:
 
 def _logs(attempt: Attempt) -> list[str]:
     """Names below the home, each once."""
+    if attempt.pods:
+        return [name for pod in attempt.pods for name in pod.log_names]
     return list(dict.fromkeys(name for one in attempt.replicas for name in (one.out, one.err)))

@@ -12,9 +12,11 @@ from penstock.artifacts.values import dumps
 from penstock.backends.base import Began, Ended, Order
 from penstock.engine import retry
 from penstock.engine.core import SUSPEND, Core
+from penstock.engine.judge import said
 from penstock.engine.live import Extra, Live, extra
 from penstock.engine.share import Who, origin
 from penstock.engine.steps import Task
+from penstock.graph.evaluate import EvaluationError
 from penstock.graph.model import MISSING, Outcome, Suspend
 
 GRACE = 10.0
@@ -35,9 +37,17 @@ class Attempts(Core):
         kept = extra(task)
         kept.lane = lane
         kept.started = self.now()
+        if kept.first is None:
+            kept.first = kept.started
         kept.timed_out = kept.cancelled = False
         kept.displaced = None
-        order = self._order(live, task)
+        try:
+            if task.tries:
+                live.machine.renew(task)
+            order = self._order(live, task)
+        except (EvaluationError, KeyError, IndexError, TypeError) as error:
+            self._ended_here(live, task, Ended(id="", outcome=Outcome.ERRORED, message=said(error)))
+            return
         kept.order = order.id
         if self.at_once(lane):
             kept.held = not self.store.alone
@@ -52,9 +62,13 @@ class Attempts(Core):
         self.ready_orders.setdefault(lane, []).append(order)
 
     def _order(self, live: Live, task: Task) -> Order:
+        """Raises EvaluationError."""
+        step = task.step
+        if not live.dry:
+            step = task.state.plan.ordered(task.inputs, task.state.scope.view, task.item, self.fetch)
         return Order(
-            id=f"{live.run.id}/{task.path}/{task.attempt}", run=live.run.id, task=task.path, attempt=task.attempt,
-            step=task.state.plan.ordered(task.inputs, task.state.scope.view, task.item, self.fetch), action=task.action, inputs=task.inputs, bundle=live.bundle, place=live.place,
+            id=f"{live.run.id}/{task.path}/{task.attempt}", run=live.run.id, task=task.path, attempt=task.attempt, step=step, action=task.action, inputs=task.inputs,
+            bundle=live.bundle, place=live.place,
         )  # fmt: skip
 
     def _start(self, lane: str, orders: Sequence[Order]) -> None:
@@ -70,7 +84,7 @@ class Attempts(Core):
         action = task.action
         assert isinstance(action, Suspend)
         kept = extra(task)
-        left = action.duration
+        left = 0.0 if live.dry else action.duration
         if not logged:
             kept.started = self.now()
             data = {"message": action.message, "seconds": action.duration}
@@ -80,7 +94,8 @@ class Attempts(Core):
         elif left is not None:
             left = min(left, max(0.0, (kept.resume_at or 0.0) - self.now()))
         if left is not None:
-            kept.timer = self.loop.call_later(left, self.later, lambda: self._resumed(live, task, {}))
+            given = live.supplied(task)
+            kept.timer = self.loop.call_later(left, self.later, lambda: self._resumed(live, task, given))
         else:
             wants = "".join(f" -p {output.name}=…" for output in task.step.outputs if output.default is MISSING)
             said = f"{action.message}   " if action.message else ""
@@ -187,8 +202,11 @@ class Attempts(Core):
         kind = "errored" if report.outcome is Outcome.ERRORED and not kept.timed_out else "failed"
         wait = None
         if not task.state.scope.halted:
-            wait = retry.delay(task.step.retry, task.tries, report, kept.timed_out, self.chance)
+            wait = retry.delay(
+                task.step.retry, task.tries, report, kept.timed_out, self.chance, self._since_first(kept)
+            )
         if wait is not None:
+            wait = 0.0 if live.dry else wait
             data |= {"retry": round(wait, 3), "tries": task.tries}
             live.note(f"task.{kind}", task.path, {"attempt": task.attempt, **data})
             live.row(task, "retrying", json.dumps(data))
@@ -204,6 +222,9 @@ class Attempts(Core):
                 other.not_succeeded(twin, kind, told)
                 other.settle()
         live.not_succeeded(task, kind, data)
+
+    def _since_first(self, kept: Extra) -> float:
+        return 0.0 if kept.first is None else max(0.0, self.now() - kept.first)
 
     def _facts(self, report: Ended) -> dict[str, Any]:
         """What is kept of a report that is not a success."""
@@ -234,12 +255,13 @@ class Attempts(Core):
             if extra(task).timer is not None:
                 continue
             task.tries += 1
-            report = Ended(id="", outcome=outcome, message=why)
-            wait = (
-                None
-                if task.state.scope.halted
-                else retry.delay(task.step.retry, task.tries, report, False, self.chance)
-            )
+            kept = extra(task)
+            lasted = 0.0 if kept.started is None else max(0.0, self.now() - kept.started)
+            report = Ended(id="", outcome=outcome, message=why, seconds=lasted)
+            wait = None
+            if not task.state.scope.halted:
+                since = self._since_first(kept)
+                wait = retry.delay(task.step.retry, task.tries, report, False, self.chance, since)
             data: dict[str, Any] = {"message": why}
             if wait is None:
                 live.machine.called.pop(task.path)

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.graph.codec import canonical, encode
-from penstock.graph.evaluate import EvaluationError, evaluate, resolve
+from penstock.graph.evaluate import EvaluationError, NotKnown, evaluate, resolve, to_text
 from penstock.graph.expr import (
+    Call,
+    Choice,
     Expr,
     ListOf,
     MapOf,
@@ -31,9 +33,12 @@ from penstock.graph.model import (
     Container,
     Function,
     Http,
+    Lock,
+    Mount,
     Nested,
     Outcome,
     Output,
+    Pod,
     Resource,
     Script,
     Step,
@@ -41,6 +46,7 @@ from penstock.graph.model import (
     Workflow,
     action_values,
     expressions,
+    with_values,
 )
 from penstock.graph.rewrite import as_node, map_value
 from penstock.graph.stored import Stored
@@ -84,7 +90,8 @@ class StepPlan:
     """One step of a workflow, compiled."""
 
     __slots__ = (
-        "edges", "followers", "getters", "inner", "kind", "named_outputs", "number", "prefix", "private", "shape", "static", "step", "widened",
+        "anew", "edges", "followers", "getters", "inner", "keyed", "kind", "laid", "named_outputs", "number", "optional", "prefix", "private", "shape", "slot", "static",
+        "step", "tolerates", "widened",
     )  # fmt: skip
 
     def __init__(self, step: Step, number: int, prefixes: dict[Any, bytes]) -> None:
@@ -96,10 +103,38 @@ class StepPlan:
         self.inner: Blueprint | None = None
         self.named_outputs: tuple[Output, ...] = step.outputs
         self.getters = [(given.name, *_getter(given.value)) for given in step.inputs]
+        self.optional: dict[str, Any] | None = None
+        """Inputs that may be left without a value, and what stands in for them; MISSING: nothing, the called workflow knows."""
+        if any(given.default is not MISSING for given in step.inputs):
+            self.optional = {given.name: given.default for given in step.inputs if given.default is not MISSING}
+        self.tolerates = step.tolerates
+        self.slot = 0 if isinstance(step.action, Suspend) else 1
+        """What a task of it takes of the number that may run at a time: who waits for somebody does nothing meanwhile."""
         plain = isinstance(step.action, Function) and not step.action.env and step.action.image is None
         self.static = plain or not any(True for _, value in action_values(step.action) for _ in expressions(value))
-        self.private = not step.cache.enabled or isinstance(step.action, Suspend | Http | Resource | Nested)
-        self.prefix = b"" if self.private else self._prefix(prefixes, plain)
+        self.anew = not self.static and any(
+            path[0] == "attempt"
+            for _, value in action_values(step.action)
+            for expr in expressions(value)
+            for path in references(expr.text)
+        )
+        """Its action is another for each try."""
+        self.laid = any(
+            type(text) is not str for mount in step.mounts for text in (mount.sub_path, *mount.files.values())
+        )
+        """What it mounts is to be worked out for each task."""
+        self.keyed = step.cache.key is not None and step.cache.enabled and not isinstance(step.action, Suspend)
+        """Its author says what is the same."""
+        self.private = not step.cache.enabled or (
+            not self.keyed
+            and (
+                isinstance(step.action, Suspend | Http | Resource | Nested)
+                or any(
+                    mount.scope == "run" for mount in step.mounts
+                )  # what others leave there, and what it leaves them
+            )
+        )
+        self.prefix = b"" if self.private or self.keyed else self._prefix(prefixes, plain)
         self.widened: Step | None = None
         self.shape: str | None = None
         """What tells its pods from those of other steps, once somebody has asked (see reserved)."""
@@ -126,8 +161,23 @@ class StepPlan:
         self, params: Mapping[str, Any], steps: Mapping[str, Any], view: Mapping[str, Any], item: Any
     ) -> dict[str, Any]:
         """Raises EvaluationError, KeyError."""
+        try:
+            return self._inputs(self.getters, params, steps, view, item)
+        except (EvaluationError, KeyError):
+            if self.optional is None:
+                raise
+        return self._most_inputs(params, steps, view, item)
+
+    def _inputs(
+        self,
+        getters: Iterable[tuple[str, int, Any]],
+        params: Mapping[str, Any],
+        steps: Mapping[str, Any],
+        view: Mapping[str, Any],
+        item: Any,
+    ) -> dict[str, Any]:
         found = {}
-        for name, mode, payload in self.getters:
+        for name, mode, payload in getters:
             if mode == _CONST:
                 found[name] = payload
             elif mode == _ITEM:
@@ -144,19 +194,44 @@ class StepPlan:
                 found[name] = passed_on(payload, view if item is None else {**view, "item": item})
         return found
 
-    def action(self, view: Mapping[str, Any], inputs: Mapping[str, Any], item: Any, fetch: Fetch) -> Action:
-        """The action with its expressions replaced. Raises EvaluationError."""
+    def _most_inputs(
+        self, params: Mapping[str, Any], steps: Mapping[str, Any], view: Mapping[str, Any], item: Any
+    ) -> dict[str, Any]:
+        """Where a step gave nothing because it was skipped, what stands in for it."""
+        assert self.optional is not None
+        found: dict[str, Any] = {}
+        for getter, given in zip(self.getters, self.step.inputs, strict=True):
+            try:
+                found |= self._inputs((getter,), params, steps, view, item)
+            except (EvaluationError, KeyError):
+                if given.name not in self.optional or not _lacks(given.value, steps):
+                    raise
+                instead = self.optional[given.name]
+                if instead is not MISSING:
+                    found[given.name] = passed_on(instead, view if item is None else {**view, "item": item})
+        return found
+
+    def action(
+        self, view: Mapping[str, Any], inputs: Mapping[str, Any], item: Any, fetch: Fetch, tries: int = 0
+    ) -> Action:
+        """The action with its expressions replaced; `tries`: how many have failed before. Raises EvaluationError."""
         action = self.step.action
         if self.static:
             return action
+        scope = self.within(view, inputs, item, fetch)
+        if self.anew:
+            scope["attempt"] = {"number": tries}
+        return with_values(action, {name: resolve(value, scope) for name, value in action_values(action)})
+
+    def within(self, view: Mapping[str, Any], inputs: Mapping[str, Any], item: Any, fetch: Fetch) -> dict[str, Any]:
+        """What can be read inside the step."""
         places = self.paths(inputs)
         seen = (
             Loaded({**inputs, **places}, fetch)
             if places or any(type(v) is Stored or type(v) is list for v in inputs.values())
             else inputs
         )
-        scope = {**view, "inputs": seen} if item is None else {**view, "inputs": seen, "item": item}
-        return dataclasses.replace(action, **{name: resolve(value, scope) for name, value in action_values(action)})
+        return {**view, "inputs": seen} if item is None else {**view, "inputs": seen, "item": item}
 
     def paths(self, inputs: Mapping[str, Any]) -> dict[str, str]:
         """A command sees a file by the path it is laid at."""
@@ -172,8 +247,14 @@ class StepPlan:
         the engine knows put into the expressions that are evaluated when the answer is there."""
         if isinstance(self.step.action, Http | Resource):
             return self._bound({**view, "inputs": Loaded(inputs, fetch), **({} if item is None else {"item": item})})
-        if not isinstance(self.step.action, Container | Script):
+        if not isinstance(self.step.action, Container | Script | Pod):
             return self.step
+        step = self._pathed(inputs)
+        if not self.laid:
+            return step
+        return dataclasses.replace(step, mounts=self.mounts(self.within(view, inputs, item, fetch)))
+
+    def _pathed(self, inputs: Mapping[str, Any]) -> Step:
         places = self.paths(inputs)
         if not any(given.path is None and given.name in places for given in self.step.inputs):
             return self.step
@@ -181,6 +262,17 @@ class StepPlan:
             given = tuple(dataclasses.replace(one, path=one.path or places.get(one.name)) for one in self.step.inputs)
             self.widened = dataclasses.replace(self.step, inputs=given)
         return self.widened
+
+    def mounts(self, scope: Mapping[str, Any]) -> tuple[Mount, ...]:
+        """What it mounts, as plain text. Raises EvaluationError."""
+        return tuple(
+            dataclasses.replace(
+                mount,
+                sub_path=to_text(resolve(mount.sub_path, scope)),
+                files={name: to_text(resolve(text, scope)) for name, text in mount.files.items()},
+            )
+            for mount in self.step.mounts
+        )
 
     def _bound(self, scope: Mapping[str, Any]) -> Step:
         def known(node: Node) -> Node:
@@ -196,16 +288,30 @@ class StepPlan:
         return dataclasses.replace(self.step, outputs=outputs)
 
     def key(
-        self, inputs: Mapping[str, Any], action: Action, memo: dict[int, tuple[Any, str]], variant: str = ""
+        self,
+        inputs: Mapping[str, Any],
+        action: Action,
+        memo: dict[int, tuple[Any, str]],
+        variant: str = "",
+        mounts: Sequence[Mount] = (),
     ) -> str:
-        """The digest of what determines the output: what is done and what it is done to, by value."""
+        """The digest of what determines the output: what is done and what it is done to, by value. `mounts`: if they are other
+        ones for each task."""
         parts = inputs
         for value in inputs.values():
             if type(value) not in _SCALARS:
                 parts = {name: one if type(one) in _SCALARS else _by_content(one, memo) for name, one in inputs.items()}
                 break
         dynamic = _text(parts) if self.static else _text([parts, _plain_action(action)])
+        if mounts:
+            dynamic += _text([encode(mount) for mount in mounts])
         return hashlib.sha256(self.prefix + (variant + dynamic).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def own_key(self, scope: Mapping[str, Any], variant: str = "") -> str:
+        """The digest of what the author says it hangs on, and of nothing else. Raises EvaluationError."""
+        said = to_text(resolve(self.step.cache.key, scope))
+        text = _text(["memo", said, *((self.step.cache.version,) if self.step.cache.version else ())])
+        return hashlib.sha256((variant + text).encode("utf-8", "surrogatepass")).hexdigest()
 
     def defaults(self) -> dict[str, Any]:
         """Outputs of a step that was skipped."""
@@ -257,7 +363,7 @@ def _stored_inside(value: Any) -> Any:
     return value
 
 
-_DEPTH: Final = {"params": 2, "inputs": 2, "item": 2, "steps": 4}
+_DEPTH: Final = {"params": 2, "inputs": 2, "item": 2, "steps": 4, "run": 2}
 """How much of a path names one value."""
 
 
@@ -282,12 +388,45 @@ def _passed_on(node: Node, scope: Mapping[str, Any]) -> Any:
         return [_passed_on(item, scope) for item in node.items]
     if isinstance(node, MapOf):
         return {str(evaluate(key, scope)): _passed_on(item, scope) for key, item in node.items}
+    if isinstance(node, Choice):
+        test = evaluate(node.test, scope)
+        if isinstance(test, bool):
+            return _passed_on(node.yes if test else node.no, scope)
+    if isinstance(node, Call) and node.name == "default" and node.of is None:
+        try:
+            found = _passed_on(node.args[0], scope)
+        except NotKnown:
+            raise
+        except EvaluationError:
+            found = None
+        return _passed_on(node.args[1], scope) if found is None else found
     path = path_of(node)
     if path is not None and len(path) == 4 and path[0] == "steps" and path[2] == "outputs" and "steps" in scope:
         outputs = scope["steps"].get(path[1], {}).get("outputs")
         if isinstance(outputs, Loaded) and path[3] in outputs:
             return outputs.raw(path[3])
     return evaluate(node, scope)
+
+
+def _lacks(value: Any, steps: Mapping[str, Any]) -> bool:
+    """Does it read an output that a step did not give?"""
+    return any(
+        path[0] == "steps" and len(path) > 3 and path[3] not in steps.get(path[1], {}).get("outputs", {})
+        for expr in expressions(value)
+        for path in references(expr.text)
+        if path[2:3] == ("outputs",)
+    )
+
+
+def lock_names(locks: Sequence[Lock], scope: Mapping[str, Any]) -> dict[str, int]:
+    """Name -> how many may hold it. Raises EvaluationError."""
+    found: dict[str, int] = {}
+    for lock in locks:
+        name = to_text(resolve(lock.name, scope))
+        if not name:
+            raise EvaluationError("the name of its lock is empty")
+        found[name] = min(lock.limit, found.get(name, lock.limit))
+    return found
 
 
 def _getter(value: Any) -> tuple[int, Any]:
@@ -318,6 +457,8 @@ def _identity(step: Step, static: bool) -> dict[str, Any]:
         data["replicas"] = step.replicas
     if step.cache.version:
         data["version"] = step.cache.version
+    if step.mounts:
+        data["mounts"] = [encode(mount) for mount in step.mounts]
     return data
 
 
@@ -332,6 +473,11 @@ def _plain_action(action: Action) -> dict[str, Any]:
 class Blueprint:
     """One workflow: its steps by number in topological order, the exit handlers last."""
 
+    locking = False
+    """Of the root: somewhere in it something is held while it runs."""
+    sharing = False
+    """Of the root: somewhere in it tasks share a folder."""
+
     def __init__(self, workflow: Workflow, links: Links) -> None:
         self.workflow = workflow
         exits = {step.name for step in workflow.on_exit}
@@ -343,7 +489,7 @@ class Blueprint:
         prefixes: dict[Any, bytes] = {}
         self.plans = [StepPlan(by_name[name], number, prefixes) for number, name in enumerate(names)]
         for plan in self.plans[self.main :]:
-            plan.private = True  # to clean up or to tell somebody is the point of it, each time
+            plan.private, plan.keyed = True, False  # to clean up or to tell somebody is the point of it, each time
         self.number = {name: number for number, name in enumerate(names)}
         for plan in self.plans:
             asked = links.edges[plan.step.name]
@@ -356,6 +502,12 @@ class Blueprint:
             plan.edges = tuple(ups)
             for up, _ in ups:
                 self.plans[up].followers.append(plan.number)
+        self.leaves = [
+            plan
+            for plan in self.plans[: self.main]
+            if not plan.step.exempt and all(self.plans[one].step.exempt for one in plan.followers)
+        ]
+        """Steps of the workflow proper that none waits for."""
 
 
 def blueprints(workflow: Workflow, links: Mapping[str, Links]) -> Blueprint:
@@ -365,9 +517,22 @@ def blueprints(workflow: Workflow, links: Mapping[str, Links]) -> Blueprint:
     for blueprint in (root, *made.values()):
         for plan in blueprint.plans:
             if isinstance(plan.step.action, Nested):
-                plan.inner = made[plan.step.action.name]
-                plan.named_outputs = plan.inner.workflow.outputs
+                _tie(plan, made[plan.step.action.name])
+    every = (workflow, *workflow.definitions)
+    root.locking = any(one.locks or any(step.locks for step in (*one.steps, *one.on_exit)) for one in every)
+    root.sharing = any(
+        mount.scope == "run" for one in every for step in (*one.steps, *one.on_exit) for mount in step.mounts
+    )
     return root
+
+
+def _tie(plan: StepPlan, inner: Blueprint) -> None:
+    plan.inner = inner
+    plan.named_outputs = inner.workflow.outputs
+    known = {param.name for param in inner.workflow.params if param.default is not MISSING}
+    spare = {given.name: MISSING for given in plan.step.inputs if given.name in known}
+    if spare:
+        plan.optional = {**spare, **(plan.optional or {})}
 
 
 class Items:
@@ -396,6 +561,13 @@ class Items:
             size = sizes.pop()
             self._axes.append((lists, size))
             self.count *= size
+
+    @classmethod
+    def listed(cls, items: list[dict[str, Any]]) -> Items:
+        """Just these."""
+        made = cls((), {}, lambda axes, view: ())
+        made._listed, made.count = items, len(items)
+        return made
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         if self._listed is not None:

@@ -18,7 +18,7 @@ from penstock.backends.base import Context, Inbox, Order, make_backend
 from penstock.engine.live import Live, extra
 from penstock.engine.share import Shares, Who, origin
 from penstock.engine.steps import Task
-from penstock.graph.model import Function, Step
+from penstock.graph.model import Action, Function, Pod, Step
 from penstock.graph.stored import Stored
 from penstock.store import liveness
 from penstock.store.base import Batch, Disconnected
@@ -28,12 +28,18 @@ PATIENCE = 600.0
 """Seconds to wait for a database that has gone away."""
 SUSPEND = "suspend"
 LANES: Mapping[str, str] = {
-    "function": "workers", "container": "container", "script": "process", "resource": "resource", "http": "http", "suspend": SUSPEND,
+    "function": "workers", "container": "container", "pod": "container", "script": "process", "resource": "resource", "http": "http", "suspend": SUSPEND,
 }  # fmt: skip
 """Which backend runs which kind of step, unless the user says otherwise."""
 
 HOST = ("process", "workers", "inline")
 """Backends that run a step on this machine as it is, whatever image it names."""
+
+
+def names_image(action: Action) -> bool:
+    if isinstance(action, Pod):
+        return any(part.image is not None for part in action.parts)
+    return getattr(action, "image", None) is not None
 
 
 class Core:
@@ -92,6 +98,10 @@ class Core:
         kind = action.kind
         if kind == "script" and action.image is not None:  # type: ignore[union-attr]
             kind = "container"
+        elif isinstance(action, Pod):
+            if self.on["pod"] != LANES["pod"]:
+                return self.on["pod"]
+            kind = "container" if names_image(action) else "script"
         elif isinstance(action, Function):
             if action.image is not None and self.on["container"] != "process":
                 kind = "container"
@@ -104,7 +114,7 @@ class Core:
         lane = self.lane_of(step)
         if lane == "fake":
             return None
-        return "on the host " if getattr(step.action, "image", None) is not None and lane in HOST else ""
+        return "on the host " if names_image(step.action) and lane in HOST else ""
 
     def fetch(self, stored: Stored) -> Any:
         return load(stored, self.blobs, self.home / "work")

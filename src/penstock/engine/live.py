@@ -30,6 +30,7 @@ class Extra:
     __slots__ = (
         "cancelled",
         "displaced",
+        "first",
         "held",
         "lane",
         "log",
@@ -51,6 +52,8 @@ class Extra:
         self.order = ""
         self.lane = ""
         self.started: float | None = None
+        self.first: float | None = None
+        """When its first attempt began."""
         self.timer: asyncio.TimerHandle | None = None
         self.timed_out = False
         self.cancelled = False
@@ -101,6 +104,8 @@ class Live:
         self.finished = threading.Event()
         self.error: Exception | None = None
         self.fresh = bool(run.options.get("fresh"))
+        self.dry = bool(run.options.get("dry"))
+        """Nothing of it is run: see dry."""
         self.bundle: str = run.options.get("bundle") or ""
         self.place: str = run.options.get("place") or ""
         self.timer: asyncio.TimerHandle | None = None
@@ -173,7 +178,9 @@ class Live:
         if machine.opened:
             for task in machine.opened:
                 task.attempt += 1
-                extra(task).started = self.now()
+                kept = extra(task)
+                kept.started = self.now()
+                kept.first = kept.first or kept.started
                 self.log("task.started", task.path, f'{{"attempt":{task.attempt},"on":"workflow"}}')
                 self.row(task, "running")
                 if task.step.timeout is not None:
@@ -242,16 +249,28 @@ class Live:
         kept.order = ""
         self.machine.ended(task, SUCCEEDED, outputs)
 
+    def supplied(self, task: Task) -> dict[str, Any]:
+        """What a suspended task goes on with when nobody has said anything."""
+        if not self.dry:
+            return {}
+        from penstock.engine.dry import supplied
+
+        return supplied(task.step)
+
     def not_succeeded(self, task: Task, kind: str, data: dict[str, Any]) -> None:
         """For good. `kind`: failed, errored or cancelled."""
         self.note(f"task.{kind}", task.path, {"attempt": task.attempt, **data})
         self.row(task, kind, _encode(data), over=True)
         if kind != "cancelled":
             self.failed(task.path, {"state": kind, "attempts": task.attempt, **data})
-        message = data.get("message", "")
-        self.machine.ended(
-            task, OUTCOMES[kind], {}, f"{task.path} {kind}: {message}" if message else f"{task.path} {kind}"
-        )
+        if "exit_code" in data:
+            task.exit_code = data["exit_code"]
+        self.machine.ended(task, OUTCOMES[kind], {}, how_it_failed(task, kind, data))
+
+
+def how_it_failed(task: Task, kind: str, data: Mapping[str, Any]) -> str:
+    message = data.get("message", "")
+    return f"{task.path} {kind}: {message}" if message else f"{task.path} {kind}"
 
 
 def step_of(path: str) -> str:

@@ -8,6 +8,7 @@ functions run inside the transaction itself, so that nobody else can begin the s
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -16,13 +17,14 @@ from typing import Any
 
 from penstock.artifacts.values import dumps, shelve
 from penstock.backends.base import Ended
-from penstock.engine.admitting import Admitting
 from penstock.engine.attempts import GRACE
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.core import LANES, PATIENCE, SUSPEND
 from penstock.engine.live import Live, extra
+from penstock.engine.locking import Locking
 from penstock.engine.machine import Machine
 from penstock.engine.replay import replay
+from penstock.engine.share import origin
 from penstock.engine.steps import Task
 from penstock.graph.model import Step
 from penstock.plan.make import uninterrupted
@@ -37,27 +39,26 @@ POLL = 0.2
 BEAT = 5.0
 
 
-class Engine(Admitting):
+def _rfc3339(seconds: float) -> str:
+    """As expressions read it: UTC, to the second."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Engine(Locking):
     def adopt(self, run: Run, blueprint: Blueprint, params: Mapping[str, Any], retried: str = "") -> Live:
         """Go on with a run from where its log ends. The caller has made sure that it is ours (store.take). `retried`: who
         asks for what has failed in it to be tried again."""
-        options = run.options
         if retried:
             run.seq += 1
             self.batch.events.append((run.number, run.seq, self.now(), "run.retried", "", json.dumps({"by": retried})))
             self.batch.runs[run.number] = (run.seq, "running", None, json.dumps(run.counts), None)
             self._begin()
             self._commit()
-        machine = Machine(
-            blueprint,
-            params,
-            self.fetch,
-            self.lane_of,
-            bool(options.get("fail_fast")),
-            self.variant_of if self.on != LANES else None,
-            partial(self._must_queue, blueprint.workflow) if self.queues_at_all() else None,
-        )
+        machine = self._machine_of(run, blueprint, params)
+        machine.asks_first = True
         live = Live(run, machine, self.batch, self.now)
+        if blueprint.locking and not live.dry:
+            self.locking.add(run.number)
         begun = replay(live, self.store) if run.seq > 1 else []
         live.log("run.started", "", json.dumps({"engine": self.me.id, "pid": self.me.pid}))
         self.lives[run.number] = live
@@ -72,10 +73,32 @@ class Engine(Admitting):
         if limit is not None and machine.outcome is None:
             live.limit = limit
             first = next(self.store.events(run.number, limit=1, kinds=["task.started", "reservation.admitted"]), None)
-            if first is not None or machine.queues is None:
+            if first is not None or not self._waits_at_first(live):
                 self._limit_run(live, run.created if first is None else first.at)
         self.inbox.wake()
         return live
+
+    def _machine_of(self, run: Run, blueprint: Blueprint, params: Mapping[str, Any]) -> Machine:
+        known = {"id": run.id, "created": _rfc3339(run.created)}
+        fail_fast = bool(run.options.get("fail_fast"))
+        if run.options.get("dry"):
+            from penstock.engine import dry
+
+            return dry.DryMachine(blueprint, params, self.fetch, dry.lane_of, fail_fast, dry.not_kept, None, known)
+        return Machine(
+            blueprint,
+            params,
+            self.fetch,
+            self.lane_of,
+            fail_fast,
+            self.variant_of if self.on != LANES else None,
+            partial(self._must_queue, blueprint.workflow) if self.queues_at_all() else None,
+            known,
+        )
+
+    def _waits_at_first(self, live: Live) -> bool:
+        """May what has begun have to wait before anything in it starts? Then its time begins when that does."""
+        return live.machine.queues is not None or live.number in self.locking
 
     def _go_on(self, live: Live, task: Task) -> None:
         """A task that was begun before this engine came."""
@@ -126,7 +149,7 @@ class Engine(Admitting):
             return True
         if self.stopping and not self.orders:
             return True
-        return not self.lives and not self.keep
+        return not self.lives and not self.keep and not self._round
 
     more = False
     """Something was left for the next turn because this one had lasted long enough."""
@@ -176,7 +199,10 @@ class Engine(Admitting):
             self._lingering = True
             self.loop.call_later(POLL, self.later, self._write_rest)
         for live in over:
+            self._clear_up(live)
             live.finished.set()
+        if self.claims:
+            self._let_go_of_locks()
         orders, self.ready_orders = self.ready_orders, {}
         for lane, some in orders.items():
             self._start(lane, some)
@@ -196,7 +222,12 @@ class Engine(Admitting):
         rooms: dict[str, int] = {}
         for live in list(self.lives.values()):
             machine = live.machine
+            if machine.held:
+                machine.unhold()
             if machine.unopened:
+                machine.advance()
+            while machine.doors:
+                self._at_doors(live)
                 machine.advance()
             for lane, queue in list(machine.lanes.items()):
                 if queue:
@@ -207,11 +238,34 @@ class Engine(Admitting):
             live.settle()
             while live.timed:
                 task = live.timed.pop()
-                if machine.queues is None:
+                if not self._waits_at_first(live):
                     self._limit_called(live, task)
                 else:
                     live.unarmed[task.path + "/"] = task
         return wanted
+
+    def _at_doors(self, live: Live) -> None:
+        """Workflows that are to be called, and whose author says what is the same: is the result known?"""
+        doors, live.machine.doors = live.machine.doors, []
+        for other in self.lives.values():
+            self._keep_calls(other)
+        known = {} if live.fresh else self._known([task.key for task in doors])
+        for task in doors:
+            live.settle()  # what led here stands in the log before it
+            result = known.get(task.key)
+            if task.key in self.landed and not live.fresh:
+                self._reuse(live, task, *self.landed[task.key])
+            elif result is not None and self._usable(task, result):
+                self._reuse(live, task, result.outputs, self._origin(result.run, result.task))
+            else:
+                live.machine.enter(task)
+
+    def _keep_calls(self, live: Live) -> None:
+        kept, live.machine.kept = live.machine.kept, []
+        for task, outputs in kept:
+            text = dumps({name: self._kept(value) for name, value in outputs.items()})
+            self.batch.results.append((task.key, text, live.number, task.path, self.now()))
+            self.landed[task.key] = (outputs, origin(live.run.id, task.path))
 
     def _take_from(self, machine: Machine, lane: str, rooms: dict[str, int], wanted: int) -> list[Task]:
         if self.at_once(lane):
@@ -242,6 +296,8 @@ class Engine(Admitting):
             machine = live.machine
             if machine.stopping:
                 self._stop_tasks(live, GRACE)
+            if machine.kept:
+                self._keep_calls(live)
             if machine.outcome is not None and live.ended is None and not machine.live:
                 live.settle()
                 text = dumps({name: self._kept(value) for name, value in machine.outputs.items()})
@@ -258,6 +314,13 @@ class Engine(Admitting):
 
     def _kept(self, value: Any) -> Any:
         return shelve(value, self.blobs)
+
+    def _clear_up(self, live: Live) -> None:
+        """The folders that its tasks shared. What failed may be tried again, and would look for them."""
+        if live.machine.blueprint.sharing and live.state == "succeeded":
+            from penstock.backends.mounts import forget_run
+
+            forget_run(self.home, live.run.id)
 
     def end(self) -> None:
         """Return from `run` when nothing is in hand any more; at once if nothing is."""
@@ -326,6 +389,7 @@ class Engine(Admitting):
                 self.store.register(self.me, self.now())  # somebody has held us for dead, and perhaps taken our runs
                 if self._lost():
                     self._let_go()
+                self._forgotten()
         except Disconnected:
             self.store.reconnect(patience=PATIENCE)
 
@@ -336,7 +400,7 @@ class Engine(Admitting):
         except Disconnected:
             self.store.reconnect(patience=PATIENCE)
             token = object()
-        if token != self.token or self.shares.distant or self.waits_in_line():
+        if token != self.token or self.shares.distant or self.waits_in_line() or self.waits_for_locks:
             self.token = token
             self.later(self._look_around)
 
@@ -346,6 +410,8 @@ class Engine(Admitting):
             self._request(request)
         if self.shares.distant:
             self._look_at_shares()
+        if self.waits_for_locks:
+            self._look_at_locks()
         self._look_at_queues()
 
     def _request(self, request: Any) -> None:

@@ -205,7 +205,7 @@ class Lots(Sharing):
         for plan, outcome, state in zip(root.blueprint.plans, root.outcomes, root.states, strict=True):
             if plan.number >= root.blueprint.main or outcome is not None or state is not None or plan.inner is not None:
                 continue
-            if not self._queues(root.blueprint.workflow, plan.step):
+            if plan.step.exempt or not self._queues(root.blueprint.workflow, plan.step):
                 continue
             reserved = self._reserved_for(live, plan, root)
             assert reserved is not None
@@ -220,6 +220,7 @@ class Lots(Sharing):
         together: dict[Any, list[StepState]] = {}
         for state in sorted(asking, key=lambda one: one.plan.number):  # as they stand in the workflow
             self._look_up(live, state)
+            self._lock_first(live, state)
             if not state.hungry or state.scope.halted:
                 continue
             if self.unit_of(live) is Unit.WORKFLOW:
@@ -231,6 +232,9 @@ class Lots(Sharing):
                 together.setdefault(reserved, []).append(state)
         for reserved, states in together.items():
             self._ask_for(reserved, states)
+
+    def _lock_first(self, live: Live, state: StepState) -> None:
+        """See locking."""
 
     def _look_up(self, live: Live, state: StepState) -> None:
         """What is known already, or is being computed here, need not wait for a machine."""
@@ -244,8 +248,7 @@ class Lots(Sharing):
                 self._reuse(live, task, outputs, source)
             elif task.key in known:
                 result = known[task.key]
-                ttl = task.step.cache.ttl
-                if (ttl is None or 0 <= self.now() - result.at <= ttl) and self._whole(result.outputs):
+                if self._usable(task, result):
                     self._reuse(live, task, result.outputs, self._origin(result.run, result.task))
 
     def _known(self, keys: list[str]) -> dict[str, Any]:

@@ -12,28 +12,29 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
-from penstock.engine.blueprint import Blueprint, Fetch, Items, Loaded, passed_on
+from penstock.engine.blueprint import Blueprint, Fetch, Items, Loaded, StepPlan
+from penstock.engine.judge import BAD, failures_of, gathered, handlers_failed, outcome_of, results_of, said
+from penstock.engine.lines import Lines
 from penstock.engine.steps import Scope, StepState, Task
 from penstock.graph.evaluate import EvaluationError, evaluate, resolve
-from penstock.graph.expr import Expr, references
-from penstock.graph.model import MISSING, NORMAL, Outcome, Step, expressions
+from penstock.graph.expr import Expr
+from penstock.graph.model import MISSING, Outcome, Step
 from penstock.plan.expand import decide, each_item
 
 SUCCEEDED, FAILED, ERRORED, SKIPPED, OMITTED, CANCELLED = (
     Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED, Outcome.SKIPPED, Outcome.OMITTED, Outcome.CANCELLED,
 )  # fmt: skip
 _CODES: Final = {SUCCEEDED: 2, FAILED: 3, ERRORED: 4, SKIPPED: 5, CANCELLED: 6}
-_BAD: Final = frozenset({FAILED, ERRORED})
-_RAN: Final = frozenset({SUCCEEDED, FAILED, ERRORED})
 _PATH: Final = re.compile(r"([^\[\]#/]+)(?:\[(\d+)\])?(?:#(\d+))?\Z")
-_AHEAD: Final = 4096
-"""Called workflows are entered as there is room for their tasks; so many ready tasks are enough."""
+DEEPEST: Final = 100
+"""So many calls deep, and no deeper: a workflow that calls itself might never end."""
+UNKNOWN: Final[Mapping[str, str]] = {"id": "", "created": ""}
+"""Of a run that is none yet."""
 
 
-class Machine:
+class Machine(Lines):
     def __init__(
         self,
         blueprint: Blueprint,
@@ -43,26 +44,18 @@ class Machine:
         fail_fast: bool = False,
         variant_of: Callable[[Step], str | None] | None = None,
         queues: Callable[[StepState], bool] | None = None,
+        run: Mapping[str, str] = UNKNOWN,
     ) -> None:
+        super().__init__(lane_of, blueprint.workflow.parallel)
         self.blueprint = blueprint
+        self.run = run
+        """What expressions can read of the run itself."""
         self.fetch = fetch
-        self.lane_of = lane_of
         self.fail_fast = fail_fast
         self.variant_of = variant_of
         """What sets a result apart beside its content, such as where it is made; None: it is not to be kept at all."""
         self.queues = queues
         """Which steps have to be admitted before their tasks may be taken."""
-        self.asking: dict[StepState, None] = {}
-        """Steps that queue and have something to start: the caller sees to their being admitted, and says so by `permit`."""
-        self.freed: list[tuple[StepState, Any]] = []
-        """Permits that are not needed any more, with the steps they were for."""
-        self.settled_steps: list[StepState] = []
-        """Steps that queue and are over."""
-        self.lanes: dict[str, deque[StepState | Task]] = {}
-        self.unopened: deque[StepState | Task] = deque()
-        self.scopes: dict[str, Scope] = {}
-        self.live: dict[str, Task] = {}
-        """Tasks that have been taken and have not ended, by path."""
         self.notes: list[tuple[str, str, dict[str, Any], Task | None]] = []
         """(kind, path, data, task if it is one) of what followed from the last facts."""
         self.facts: list[tuple[str, Task, Outcome, dict[str, Any], str]] = []
@@ -73,12 +66,16 @@ class Machine:
         """Tasks that are called workflows and have begun."""
         self.called: dict[str, tuple[Task, Outcome, str]] = {}
         """Called workflows that failed and may be tried again: `recall`, or `ended`."""
+        self.kept: list[tuple[Task, dict[str, Any]]] = []
+        """Calls that succeeded and have a key, with their outputs: to be kept for others."""
         self.outputs: dict[str, Any] = {}
         self.outcome: Outcome | None = None
         self.why = ""
         self.memo: dict[int, tuple[Any, str]] = {}
         self.attempts: dict[str, int] = {}
         """Of tasks that were started and had not ended when the log stops."""
+        self._returns: deque[tuple[Task, Outcome, dict[str, Any], str]] = deque()
+        self._returning = False
         self.replaying = False
         self.ignored = 0
         """Events of the log that had no place."""
@@ -86,158 +83,70 @@ class Machine:
         """Tasks that were over as soon as they were looked at."""
         self._enter(blueprint, dict(params), "", "", None)
 
-    # -- taking tasks ------------------------------------------------------------------------------------------------
-
-    def take(self, lane: str, room: int, room_for: Callable[[Step], int] | None = None) -> list[Task]:
-        """Up to `room` tasks that may start now, or up to what `room_for` says of their step. They are the caller's to run, and
-        to report by `ended`."""
-        found: list[Task] = []
-        queue = self.lanes.get(lane)
-        while queue and len(found) < room:
-            head = queue[0]
-            if room_for is not None and len(found) >= room_for(head.step if isinstance(head, Task) else head.plan.step):
-                break
-            if isinstance(head, Task):
-                queue.popleft()
-                if head.path in self.live:
-                    found.append(head)
-                continue
-            if not self._may_go_on(head):
-                queue.popleft()
-                continue
-            task = self._materialise(head)
-            if task is not None:
-                if head.permits is not None:
-                    task.permit = head.permits.pop()
-                found.append(task)
-        return found
-
-    def permit(self, state: StepState, permit: Any, many: int = 1) -> None:
-        """So many tasks of the step have been admitted: those in line first."""
-        assert state.permits is not None
-        lane = self.lanes.setdefault(self.lane_of(state.plan.step), deque())
-        while many and state.line:
-            task = state.line.popleft()
-            task.permit = permit
-            lane.append(task)
-            many -= 1
-        if many:
-            state.permits += [permit] * many
-            self._queue(state)
-
-    def withdraw(self, state: StepState, permit: Any = None) -> list[Any]:
-        """Take back the permits that no task has used: all, or those of one kind."""
-        gone = [one for one in state.permits or () if permit is None or one is permit]
-        state.permits = [one for one in state.permits or () if permit is not None and one is not permit]
-        return gone
-
-    def free(self, task: Task) -> None:
-        """It needs no permit any more: it is over, or somebody else does its work."""
-        if task.permit is not None:
-            self.freed.append((task.state, task.permit))
-            task.permit = None
-        elif task.state.line:
-            with suppress(ValueError):
-                task.state.line.remove(task)
-
-    def displace(self, task: Task) -> None:
-        """Its permit is taken away: it stands in line again, unless it is being started or tried by somebody."""
-        task.permit = None
-        lane = self.lanes.get(self.lane_of(task.step))
-        if lane is not None:
-            with suppress(ValueError):
-                lane.remove(task)
-                self.again(task)
-
-    def preview(self, state: StepState, most: int) -> list[Task]:
-        """Look at up to `most` of the tasks that nobody has taken yet: those that are not over at once stand in line now, and
-        are returned, so that what is known already need not wait."""
-        found: list[Task] = []
-        while len(found) < most and state.open and self._may_go_on(state, permitted=True):
-            task = self._materialise(state)
-            if task is not None:
-                state.line.append(task)
-                found.append(task)
-        return found
-
-    root: Scope
-
-    def advance(self) -> None:
-        """Enter called workflows, as many as are needed to keep everybody busy."""
-        while self.unopened and sum(map(len, self.lanes.values())) < _AHEAD:
-            head = self.unopened[0]
-            if isinstance(head, Task):
-                self.unopened.popleft()
-                if head.path in self.live and head.path + "/" not in self.scopes:
-                    self._call(head)
-                continue
-            if not self._may_go_on(head):
-                self.unopened.popleft()
-                continue
-            task = self._materialise(head)
-            if task is not None:
-                self._call(task)
-
-    def _may_go_on(self, state: StepState, permitted: bool = False) -> bool:
-        if not state.open or (state.permits is not None and not state.permits and not permitted):
-            state.queued = False
-            return False
-        limit = state.scope.blueprint.workflow.parallel
-        if limit is not None and state.scope.live >= limit and state.scope.phase == "main":
-            state.scope.blocked.append(state)
-            return False
-        return True
-
-    def _materialise(self, state: StepState) -> Task | None:
-        """The next task of a step. None if it was over at once."""
-        status = state.status
-        at = state.cursor
-        while status[at]:
-            at += 1
-            if at == state.n:
-                state.cursor = at
-                return None
-        state.cursor = at + 1
-        while state.cursor < state.n and status[state.cursor]:
-            state.cursor += 1
-        return self._take_item(state, at)
-
     def _take_item(self, state: StepState, index: int, logged: bool = True) -> Task | None:
         plan, scope = state.plan, state.scope
         state.status[index] = 1
         state.live += 1
-        scope.live += 1
+        scope.live += plan.slot
         step = plan.step
         item = None
         task = Task(state, index, 0, state.task_path(index, 1), {})
+        if plan.inner is not None and scope.depth >= DEEPEST:
+            why = f"it is {DEEPEST} calls deep: a workflow that calls itself must end somewhere"
+            self._at_once("task.errored", task, ERRORED, {}, why, logged)
+            return None
         try:
             if state.items is not None:
                 item = state.items[index]
-                if step.when is not None and evaluate(step.when, {**scope.view, "item": item}) is not True:
+                if step.when is not None and not self._item_wanted(scope, step.when, item):
                     self._at_once("task.skipped", task, SKIPPED, {}, f"{step.when.text} does not hold", logged)
                     return None
-            task.inputs = plan.inputs(scope.params, scope.steps, scope.view, item)
+            task.inputs = self._inputs(scope, plan, item)
         except (EvaluationError, KeyError, IndexError, TypeError) as error:
-            self._at_once("task.errored", task, ERRORED, {}, f"an input has no value: {_said(error)}", logged)
+            self._at_once("task.errored", task, ERRORED, {}, f"an input has no value: {said(error)}", logged)
             return None
         if step.loop is not None:
             return self._first_round(task, item, logged)
         return self._ready(task, item, logged)
 
+    def _inputs(self, scope: Scope, plan: StepPlan, item: Any) -> dict[str, Any]:
+        return plan.inputs(scope.params, scope.steps, scope.view, item)
+
     def _ready(self, task: Task, item: Any, logged: bool) -> Task | None:
         plan, scope = task.state.plan, task.state.scope
-        if not plan.static:
-            try:
-                task.action = plan.action(scope.view, task.inputs, item, self.fetch)
-            except (EvaluationError, KeyError, IndexError, TypeError) as error:
-                self._at_once("task.errored", task, ERRORED, {}, f"{plan.kind}: {_said(error)}", logged)
-                return None
-        if not plan.private:
-            variant = "" if self.variant_of is None else self.variant_of(plan.step)
-            if variant is not None:
-                task.key = plan.key(task.inputs, task.action, self.memo, variant)
+        try:
+            if not plan.static:
+                self._resolve(task, item)
+            if plan.laid or plan.keyed:
+                self._key_of(task, plan.within(scope.view, task.inputs, item, self.fetch))
+            elif not plan.private:
+                variant = "" if self.variant_of is None else self.variant_of(plan.step)
+                if variant is not None:
+                    task.key = plan.key(task.inputs, task.action, self.memo, variant)
+        except (EvaluationError, KeyError, IndexError, TypeError) as error:
+            self._at_once("task.errored", task, ERRORED, {}, f"{plan.kind}: {said(error)}", logged)
+            return None
         self.live[task.path] = task
         return task
+
+    def _key_of(self, task: Task, within: Mapping[str, Any]) -> None:
+        plan = task.state.plan
+        mounts = plan.mounts(within) if plan.laid else ()  # also where no key is made of them: it must be possible
+        variant = "" if self.variant_of is None else self.variant_of(plan.step)
+        if plan.private or variant is None:
+            return
+        if plan.keyed:
+            task.key = plan.own_key(within, variant)
+        else:
+            task.key = plan.key(task.inputs, task.action, self.memo, variant, mounts)
+
+    def _resolve(self, task: Task, item: Any) -> None:
+        task.action = task.state.plan.action(task.state.scope.view, task.inputs, item, self.fetch, task.tries)
+
+    def renew(self, task: Task) -> None:
+        """It is tried again, and what it does hangs on how often that was. What could be worked out once can be again."""
+        if task.state.plan.anew:
+            self._resolve(task, task.item)
 
     def _at_once(
         self, kind: str, task: Task, outcome: Outcome, outputs: dict[str, Any], why: str, logged: bool
@@ -287,6 +196,8 @@ class Machine:
         state = task.state
         item = None if state.items is None else state.items[task.index]
         self.last: tuple[Outcome, str] = (SUCCEEDED, "")
+        if task.counted:
+            self._uncount(task)
         inputs = {**task.inputs, **{name: outputs[output] for name, output in loop.carry.items() if output in outputs}}
         if loop.test == "before":
             task.inputs = inputs
@@ -307,12 +218,6 @@ class Machine:
         if ready is not None:
             self._queue_task(ready)
         return True
-
-    def _queue_task(self, task: Task) -> None:
-        if task.state.plan.inner is not None:
-            self.unopened.append(task)
-        else:
-            self.lanes.setdefault(self.lane_of(task.step), deque()).appendleft(task)
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
@@ -340,21 +245,12 @@ class Machine:
         if scope is not None:
             self._halt(scope, "timeout", why)
 
-    def again(self, task: Task) -> None:
-        """To be started once more."""
-        self.live[task.path] = task
-        if task.state.permits is not None and task.permit is None:
-            task.state.line.appendleft(task)
-            self.asking[task.state] = None
-            return
-        self.lanes.setdefault(self.lane_of(task.step), deque()).appendleft(task)
-
     # -- scopes -------------------------------------------------------------------------------------------------------
 
     def _enter(
         self, blueprint: Blueprint, params: dict[str, Any], prefix: str, step_prefix: str, owner: Task | None
     ) -> Scope:
-        scope = Scope(blueprint, params, prefix, step_prefix, owner)
+        scope = Scope(blueprint, params, prefix, step_prefix, owner, self.run)
         self.scopes[prefix] = scope
         if owner is None:
             self.root = scope
@@ -397,21 +293,17 @@ class Machine:
             if outcome not in allowed:
                 return self._noted(scope, step, OMITTED, f"{scope.blueprint.plans[up].step.name} {outcome}", {})
         try:
-            if step.trigger is not None and evaluate(step.trigger, scope.view) is not True:
+            if step.trigger is not None and not self._triggered(scope, plan):
                 return self._noted(scope, step, OMITTED, f"{step.trigger.text} does not hold", {})
             items = None
-            if step.when is not None:
-                holds = (
-                    decide(step.when, scope.view) if step.each is not None else evaluate(step.when, scope.view) is True
-                )
-                if holds is False:
-                    return self._noted(scope, step, SKIPPED, f"{step.when.text} does not hold", plan.defaults())
+            if step.when is not None and self._wanted(scope, plan) is False:
+                return self._noted(scope, step, SKIPPED, f"{step.when.text} does not hold", plan.defaults())
             if step.each is not None:
-                items = Items(step.each.axes, scope.view, each_item)
+                items = self._items(scope, plan)
                 if not items.count:
                     return self._noted(scope, step, SKIPPED, "no items", plan.defaults())
         except (EvaluationError, ValueError, KeyError, TypeError) as error:
-            return self._noted(scope, step, ERRORED, _said(error), {})
+            return self._noted(scope, step, ERRORED, said(error), {})
         state = StepState(scope, plan, items)
         if self.queues is not None and plan.inner is None and self.queues(state):
             state.permits = []
@@ -428,23 +320,29 @@ class Machine:
         self._queue(state)
         return None
 
-    def _queue(self, state: StepState) -> None:
-        if state.queued or not state.open:
-            return
-        if state.permits is not None and not state.permits:
-            self.asking[state] = None
-            return
-        state.queued = True
-        if state.plan.inner is not None:
-            self.unopened.append(state)
-        else:
-            self.lanes.setdefault(self.lane_of(state.plan.step), deque()).append(state)
+    def _triggered(self, scope: Scope, plan: StepPlan) -> bool:
+        return plan.step.trigger is not None and evaluate(plan.step.trigger, scope.view) is True
+
+    def _wanted(self, scope: Scope, plan: StepPlan) -> bool | None:
+        """Does its condition hold? None: that hangs on the item."""
+        when = plan.step.when
+        assert when is not None
+        return decide(when, scope.view) if plan.step.each is not None else evaluate(when, scope.view) is True
+
+    def _item_wanted(self, scope: Scope, when: Expr, item: Mapping[str, Any]) -> bool:
+        return evaluate(when, {**scope.view, "item": item}) is True
+
+    def _items(self, scope: Scope, plan: StepPlan) -> Items:
+        assert plan.step.each is not None
+        return Items(plan.step.each.axes, scope.view, each_item)
 
     def _noted(
         self, scope: Scope, step: Step, outcome: Outcome, why: str, outputs: dict[str, Any]
     ) -> tuple[Outcome, dict[str, Any]]:
         if not self.replaying:
             self.notes.append((f"step.{outcome}", scope.prefix + step.name, {"message": why}, None))
+        if outcome in BAD:
+            scope.messages.setdefault(scope.blueprint.number[step.name], why)
         return outcome, outputs
 
     def _task_over(self, task: Task, outcome: Outcome, outputs: dict[str, Any], why: str) -> None:
@@ -452,14 +350,16 @@ class Machine:
         scope = state.scope
         state.status[task.index] = _CODES[outcome]
         state.live -= 1
-        scope.live -= 1
+        scope.live -= state.plan.slot
         state.done += 1
         self.free(task)
         number = state.plan.number
         if state.items is None:
-            if outcome in _BAD:
-                self._failed(scope, number, why or f"{task.path} {outcome}")
-            self._settle(scope, self._step_over(scope, number, outcome, outputs))
+            code = 0
+            if outcome in BAD:
+                self._failed(scope, number, outcome, why or f"{task.path} {outcome}")
+                code = getattr(task, "exit_code", -1)
+            self._settle(scope, self._step_over(scope, number, outcome, outputs, code))
         else:
             state.tally[outcome] = state.tally.get(outcome, 0) + 1
             if outcome is SUCCEEDED:
@@ -468,10 +368,10 @@ class Machine:
                     if column is None:
                         column = state.columns[name] = [MISSING] * state.n
                     column[task.index] = value
-            elif outcome in _BAD:
-                self._failed(scope, number, why or f"{task.path} {outcome}")
+            elif outcome in BAD:
+                self._failed(scope, number, outcome, why or f"{task.path} {outcome}")
             if state.done == state.n:
-                self._settle(scope, self._step_over(scope, number, *_gathered(state)))
+                self._settle(scope, self._step_over(scope, number, *gathered(state)))
             elif not state.queued and state.open:
                 self._queue(state)
         while scope.blocked:
@@ -482,20 +382,24 @@ class Machine:
                 break
         self._scope_moves(scope)
 
-    def _failed(self, scope: Scope, number: int, why: str) -> None:
+    def _failed(self, scope: Scope, number: int, outcome: Outcome, why: str) -> None:
+        scope.messages.setdefault(number, why)
+        if outcome in scope.blueprint.plans[number].tolerates:
+            return
         if number < scope.blueprint.main and not scope.failures:
             scope.why = scope.why or why
         if number not in scope.failures[-1:]:
             scope.failures.append(number)
-        if (
-            (scope.blueprint.workflow.fail_fast or (self.fail_fast and scope.phase == "main"))
-            and not scope.halted
-            and number < scope.blueprint.main
-        ):
+        workflow = scope.blueprint.workflow
+        # What is judged by its leaves is a DAG of Argo's, and that goes on with its other branches while anything runs.
+        asked = workflow.fail_fast and workflow.judged_by != "leaves"
+        if (asked or (self.fail_fast and scope.phase == "main")) and not scope.halted and number < scope.blueprint.main:
             self._halt(self.root if self.fail_fast else scope, "fail fast", why)
 
-    def _step_over(self, scope: Scope, number: int, outcome: Outcome, outputs: dict[str, Any]) -> list[int]:
-        """The step has ended; returns the steps that wait for nothing any more."""
+    def _step_over(
+        self, scope: Scope, number: int, outcome: Outcome, outputs: dict[str, Any], code: int | None = None
+    ) -> list[int]:
+        """The step has ended; returns the steps that wait for nothing any more. `code`: if it was one command, its exit code."""
         plan = scope.blueprint.plans[number]
         scope.outcomes[number] = outcome
         state = scope.states[number]
@@ -503,9 +407,11 @@ class Machine:
             self.asking.pop(state, None)
             self.settled_steps.append(state)
         scope.states[number] = None
-        scope.steps[plan.step.name] = {"outputs": Loaded(outputs, self.fetch), "outcome": outcome.value}
-        if outcome in _BAD and number not in scope.failures:
-            self._failed(scope, number, f"{scope.prefix}{plan.step.name} {outcome}")
+        known = scope.steps[plan.step.name] = {"outputs": Loaded(outputs, self.fetch), "outcome": outcome.value}
+        if code is not None:
+            known["exit_code"] = code
+        if outcome in BAD and number not in scope.failures:
+            self._failed(scope, number, outcome, f"{scope.prefix}{plan.step.name} {outcome}")
         scope.left -= 1
         ready = []
         main = scope.blueprint.main
@@ -524,38 +430,24 @@ class Machine:
 
     def _main_over(self, scope: Scope) -> None:
         blueprint = scope.blueprint
-        scope.outcome = self._outcome_of(scope)
+        scope.outcome = outcome_of(scope)
         handlers = len(blueprint.plans) - blueprint.main
         if not handlers or scope.halt == "now":
             self._scope_over(scope)
             return
         scope.phase = "exit"
         scope.left = handlers
-        scope.view["workflow"] = {"outcome": scope.outcome.value, "name": blueprint.workflow.name, "message": scope.why}
+        scope.view["workflow"] = {
+            "outcome": scope.outcome.value, "name": blueprint.workflow.name, "message": scope.why, "failures": failures_of(scope),
+        }  # fmt: skip
         self._settle(scope, [i for i in range(blueprint.main, len(blueprint.plans)) if not scope.waiting[i]])
         self._scope_moves(scope)
-
-    def _outcome_of(self, scope: Scope) -> Outcome:
-        """Failed if a step failed and nothing that asked for that has run."""
-        if scope.halt in ("cancelled", "now"):
-            return CANCELLED
-        if scope.halt == "timeout":
-            return FAILED
-        plans, outcomes = scope.blueprint.plans, scope.outcomes
-        for number in set(scope.failures):
-            if number >= scope.blueprint.main:
-                continue
-            if outcomes[number] in _BAD and not any(outcomes[follower] in _RAN for follower in plans[number].followers):
-                return FAILED
-        return SUCCEEDED
 
     def _scope_over(self, scope: Scope) -> None:
         scope.phase = "done"
         assert scope.outcome is not None
-        if scope.outcome is SUCCEEDED:
-            main = scope.blueprint.main
-            if any(outcome in _BAD for outcome in scope.outcomes[main:]):
-                scope.outcome, scope.why = FAILED, scope.why or "an exit handler failed"
+        if scope.outcome is SUCCEEDED and handlers_failed(scope):
+            scope.outcome, scope.why = FAILED, scope.why or "an exit handler failed"
         outputs, problem = self._results(scope)
         if problem and scope.outcome is SUCCEEDED:
             scope.outcome, scope.why = ERRORED, problem
@@ -563,9 +455,19 @@ class Machine:
             self.outcome = FAILED if scope.outcome is ERRORED else scope.outcome
             self.outputs, self.why = outputs, scope.why or scope.halted
             return
-        owner = scope.owner
         del self.scopes[scope.prefix]
-        self._called_over(owner, scope.outcome, outputs, scope.why or scope.halted)
+        self._returns.append((scope.owner, scope.outcome, outputs, scope.why or scope.halted))
+        if self._returning:
+            return  # calls end one after the other, not one inside the other: they may be a hundred deep
+        self._returning = True
+        try:
+            while self._returns:
+                self._called_over(*self._returns.popleft())
+        finally:
+            self._returning = False
+
+    def _results(self, scope: Scope) -> tuple[dict[str, Any], str]:
+        return results_of(scope)
 
     def recall(self, owner: Task) -> None:
         """Enter a called workflow again, because it failed and its step is to be tried again."""
@@ -573,38 +475,16 @@ class Machine:
         self._call(owner)
 
     def _called_over(self, owner: Task, outcome: Outcome, outputs: dict[str, Any], why: str) -> None:
-        if outcome in _BAD and owner.step.retry is not None and not owner.state.scope.halted:
+        if outcome in BAD and owner.step.retry is not None and not owner.state.scope.halted:
             self.called[owner.path] = (owner, outcome, why)
             return
         if not self.replaying:
+            if owner.key and outcome is SUCCEEDED:
+                self.kept.append((owner, outputs))
             self.notes.append(
                 (f"task.{outcome}", owner.path, {"follows": True, "message": why} if why else {"follows": True}, owner)
             )
         self.ended(owner, outcome, outputs, why)
-
-    def _results(self, scope: Scope) -> tuple[dict[str, Any], str]:
-        found: dict[str, Any] = {}
-        problem = ""
-        for output in scope.blueprint.workflow.outputs:
-            if scope.outcome is not SUCCEEDED and not self._stands(scope, output.value):
-                continue  # a list from which failed items are missing would pass for the whole
-            try:
-                found[output.name] = passed_on(output.value, scope.view)
-            except (EvaluationError, KeyError, TypeError) as error:
-                if output.default is not MISSING:
-                    found[output.name] = resolve(output.default, {})
-                else:
-                    problem = problem or f"the output {output.name} has no value: {_said(error)}"
-        return found, problem
-
-    def _stands(self, scope: Scope, value: Any) -> bool:
-        """Did every step that this value reads succeed, or was skipped?"""
-        names = {
-            path[1] for expr in expressions(value) for path in references(expr.text) if path[0] == "steps" and path[1:]
-        }
-        return all(
-            scope.outcomes[scope.blueprint.number[name]] in NORMAL for name in names if name in scope.blueprint.number
-        )
 
     # -- stopping -----------------------------------------------------------------------------------------------------
 
@@ -639,7 +519,7 @@ class Machine:
             where = state.scope.prefix + state.plan.step.name
             self.notes.append(("step.cancelled", where, {"message": why, "tasks": len(dropped)}, None))
         if state.done == state.n:
-            outcome, outputs = _gathered(state) if state.items is not None else (CANCELLED, {})
+            outcome, outputs = gathered(state) if state.items is not None else (CANCELLED, {})
             self._settle(state.scope, self._step_over(state.scope, state.plan.number, outcome, outputs))
             self._scope_moves(state.scope)
 
@@ -664,7 +544,10 @@ class Machine:
         index = int(match[2] or 0)
         if state is None or index >= state.n or state.status[index]:
             return None
-        return self._take_item(state, index, logged=False)
+        found = self._take_item(state, index, logged=False)
+        while state.cursor < state.n and state.status[state.cursor]:
+            state.cursor += 1
+        return found
 
     def over(self, path: str) -> bool:
         """Is the task of this path over, as far as the log tells?"""
@@ -683,18 +566,3 @@ class Machine:
         if index >= state.n:
             return False
         return state.status[index] > 1 or int(match[3] or 0) < state.rounds.get(index, 0)
-
-
-def _gathered(state: StepState) -> tuple[Outcome, dict[str, Any]]:
-    """How a looped step ended, and its outputs as lists of what succeeded, in order."""
-    tally = state.tally
-    outcome = next((one for one in (FAILED, ERRORED, CANCELLED, SUCCEEDED) if tally.get(one)), SKIPPED)
-    outputs: dict[str, Any] = {}
-    for output in state.plan.named_outputs:
-        column = state.columns.get(output.name, ())
-        outputs[output.name] = [value for value in column if value is not MISSING]
-    return outcome, outputs
-
-
-def _said(error: Exception) -> str:
-    return f"there is no {error}" if isinstance(error, KeyError) else str(error)

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.artifacts.values import loads
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.live import OUTCOMES, Live, extra, step_of
+from penstock.engine.live import OUTCOMES, Live, extra, how_it_failed, step_of
 from penstock.engine.steps import Task
 from penstock.graph.model import Outcome
 from penstock.store.base import Event
@@ -66,6 +66,7 @@ def _forgive(live: Live, event: Event) -> None:
             task.attempt = max(task.attempt, int(event.data.get("attempt", 0)))
             task.tries = 0
             extra(task).state = "forgiven"
+            extra(task).first = None
 
 
 def _apply(live: Live, event: Event, results: dict[str, Any]) -> None:
@@ -86,7 +87,7 @@ def _apply(live: Live, event: Event, results: dict[str, Any]) -> None:
         machine.ignored += settled == machine.settled
         return
     if task.state.plan.inner is not None:
-        _called(live, event, task)
+        _called(live, event, task, results)
         return
     kept = extra(task)
     data = event.data
@@ -97,7 +98,9 @@ def _apply(live: Live, event: Event, results: dict[str, Any]) -> None:
         if data.get("retry") is None:
             if kind != "task.cancelled":
                 live.failed(task.path, {"state": kind[5:], "attempts": task.attempt, **data})
-            machine.ended(task, OUTCOMES[kind[5:]], {}, f"{task.path} {kind[5:]}: {data.get('message', '')}")
+            if "exit_code" in data:
+                task.exit_code = data["exit_code"]
+            machine.ended(task, OUTCOMES[kind[5:]], {}, how_it_failed(task, kind[5:], data))
         else:
             task.tries = int(data.get("tries", task.tries))
             kept.wait = float(data["retry"])
@@ -107,6 +110,7 @@ def _apply(live: Live, event: Event, results: dict[str, Any]) -> None:
         kept.state = "lost"
     elif kind == "task.started":
         kept.state = "running"
+        kept.first = kept.first or event.at
     elif kind == "task.suspended":
         seconds = data.get("seconds")
         kept.state, kept.resume_at = "suspended", None if seconds is None else event.at + float(seconds)
@@ -114,10 +118,18 @@ def _apply(live: Live, event: Event, results: dict[str, Any]) -> None:
         kept.state = "waiting"
 
 
-def _called(live: Live, event: Event, task: Task) -> None:
-    """A step that is a workflow: how it ended follows from what is in it, unless it was tried again."""
+def _called(live: Live, event: Event, task: Task, results: dict[str, Any]) -> None:
+    """A step that is a workflow: how it ended follows from what is in it, unless it was tried again, or its result was known."""
     machine = live.machine
+    if event.kind == "task.succeeded":
+        _succeeded(live, event, task, results)
+        if task.path in machine.live:
+            machine.unopened.append(task)  # it is not known any more
+        return
     task.attempt = max(task.attempt, int(event.data.get("attempt", 0)))
+    if event.kind == "task.started":
+        kept = extra(task)
+        kept.first = kept.first or event.at
     if event.kind == "task.started" and task.path + "/" not in machine.scopes and task.path not in machine.called:
         machine._call(task)
     elif event.kind in _BAD and task.path in machine.called:
@@ -142,20 +154,21 @@ def _succeeded(live: Live, event: Event, task: Task, results: dict[str, Any]) ->
     live.machine.ended(task, Outcome.SUCCEEDED, outputs)
 
 
-def _called_steps(blueprint: Blueprint, prefix: str) -> set[str]:
-    found: set[str] = set()
-    for plan in blueprint.plans:
-        if plan.inner is not None:
-            path = prefix + plan.step.name
-            found |= {path, *_called_steps(plan.inner, path + "/")}
-    return found
+def _is_call(root: Blueprint, path: str) -> bool:
+    """Is the step of this path a workflow?"""
+    blueprint: Blueprint | None = root
+    for name in path.split("/"):
+        number = None if blueprint is None else blueprint.number.get(name)
+        if blueprint is None or number is None:
+            return False
+        blueprint = blueprint.plans[number].inner
+    return blueprint is not None
 
 
 def recount(live: Live, store: Store) -> None:
     """The tallies, from the task rows."""
-    called = _called_steps(live.machine.blueprint, "")
     for (step, state), (count, _, _) in store.task_counts(live.number).items():
-        live.count(step, "", state, count, called=step in called)
+        live.count(step, "", state, count, called=_is_call(live.machine.blueprint, step))
     for event in store.events(live.number, kinds=["step.ready"]):
         tally = live.progress.setdefault(step_of(event.task), {})
         tally["tasks"] = tally.get("tasks", 0) + event.data["tasks"]

@@ -1,4 +1,4 @@
-"""Is a failed attempt tried again, and when? Called by loop. Pure: chance is handed in."""
+"""Is a failed attempt tried again, and when? Called by attempts. Pure: chance and time are handed in."""
 
 from __future__ import annotations
 
@@ -19,12 +19,19 @@ class Report(Protocol):
     exit_code: int | None
     exception: str
     message: str
+    seconds: float
 
 
 def delay(
-    policy: Retry | None, tries: int, report: Report, timed_out: bool, chance: Callable[[], float]
+    policy: Retry | None,
+    tries: int,
+    report: Report,
+    timed_out: bool,
+    chance: Callable[[], float],
+    since_first: float = 0.0,
 ) -> float | None:
-    """Seconds until the next attempt, or None if this was the last. `tries`: failures so far, this one included."""
+    """Seconds until the next attempt, or None if this was the last. `tries`: failures so far, this one included; `since_first`:
+    how many seconds ago the first attempt began."""
     if policy is None or tries > policy.limit:
         return None
     kind = "timeout" if timed_out else "errored" if report.outcome is Outcome.ERRORED else "failed"
@@ -41,7 +48,10 @@ def delay(
         wait = min(backoff.longest, backoff.initial * backoff.factor ** (tries - 1))
     except OverflowError:
         wait = backoff.longest
-    return max(0.0, wait * (1 + backoff.jitter * (2 * chance() - 1)))
+    wait = max(0.0, wait * (1 + backoff.jitter * (2 * chance() - 1)))
+    if policy.within is not None and since_first + wait > policy.within:
+        return None
+    return wait
 
 
 def _names(wanted: str, raised: str) -> bool:
@@ -54,6 +64,7 @@ def _holds(policy: Retry, tries: int, report: Report, kind: str) -> bool:
         "exit_code": report.exit_code if report.exit_code is not None else -1,
         "message": report.message,
         "number": tries,
+        "seconds": report.seconds,
         "outcome": kind if kind == "timeout" else report.outcome.value,
     }
     try:

@@ -48,12 +48,10 @@ class Sharing(Attempts):
                 live, task, lane = asking[key]
                 here = found[key]
                 if here.result is not None:
-                    ttl = task.step.cache.ttl
-                    old = ttl is not None and not 0 <= self.now() - here.result.at <= ttl
-                    if old or not self._whole(here.result.outputs):
-                        stale.append((key, number, path))
-                    else:
+                    if self._usable(task, here.result):
                         self._reuse(live, task, here.result.outputs, self._origin(here.result.run, here.result.task))
+                    else:
+                        stale.append((key, number, path))
                 elif here.holder is not None:
                     self._wait_distant(live, task, here.holder)
                 else:
@@ -92,6 +90,11 @@ class Sharing(Attempts):
         else:
             self._launch(live, task, lane)
         return True
+
+    def _usable(self, task: Task, result: Any) -> bool:
+        """Is it young enough, and all there?"""
+        ttl = task.step.cache.ttl
+        return (ttl is None or 0 <= self.now() - result.at <= ttl) and self._whole(result.outputs)
 
     def _whole(self, outputs: Mapping[str, Any]) -> bool:
         """Is everything there that a result names? Blobs may have been removed by hand, or lie on another machine."""

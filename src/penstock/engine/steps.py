@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.engine.blueprint import Blueprint, Items, StepPlan
@@ -12,7 +13,9 @@ from penstock.graph.model import Action, Outcome, Step
 class Task:
     """One execution unit that has been taken and has not ended."""
 
-    __slots__ = ("action", "attempt", "extra", "index", "inputs", "key", "path", "permit", "round", "state", "tries")
+    __slots__ = (
+        "action", "attempt", "counted", "exit_code", "extra", "index", "inputs", "key", "path", "permit", "round", "state", "tries",
+    )  # fmt: skip
 
     def __init__(self, state: StepState, index: int, round: int, path: str, inputs: dict[str, Any]) -> None:
         self.state = state
@@ -30,6 +33,11 @@ class Task:
         """The loop's own."""
         self.permit: Any = None
         """What it holds of the quota that its step waited for; the loop's own. None: nothing."""
+        self.counted = False
+        """It is one of those that may run at a time in the whole run."""
+
+    exit_code: int
+    """Of the command, once it has failed with one."""
 
     @property
     def step(self) -> Step:
@@ -112,12 +120,12 @@ class StepState:
 
     @property
     def exempt(self) -> bool:
-        """Is it, or what calls it, an exit handler?"""
-        scope, number = self.scope, self.plan.number
-        while number < scope.blueprint.main:
+        """Does it, or what calls it, never queue? Exit handlers do not, nor what is declared so."""
+        scope, plan = self.scope, self.plan
+        while plan.number < scope.blueprint.main and not plan.step.exempt:
             if scope.owner is None:
                 return False
-            number, scope = scope.owner.state.plan.number, scope.owner.state.scope
+            plan, scope = scope.owner.state.plan, scope.owner.state.scope
         return True
 
 
@@ -125,12 +133,18 @@ class Scope:
     """One call of a workflow: the run itself, or a step that is a workflow."""
 
     __slots__ = (
-        "blocked", "blueprint", "failures", "halt", "halted", "left", "live", "outcome", "outcomes", "owner", "params", "phase", "prefix", "states", "step_prefix", "steps",
-        "view", "waiting", "why",
+        "blocked", "blueprint", "depth", "failures", "halt", "halted", "left", "live", "messages", "outcome", "outcomes", "owner", "params", "phase", "prefix", "states",
+        "step_prefix", "steps", "view", "waiting", "why",
     )  # fmt: skip
 
     def __init__(
-        self, blueprint: Blueprint, params: dict[str, Any], prefix: str, step_prefix: str, owner: Task | None
+        self,
+        blueprint: Blueprint,
+        params: dict[str, Any],
+        prefix: str,
+        step_prefix: str,
+        owner: Task | None,
+        run: Mapping[str, str],
     ) -> None:
         self.blueprint = blueprint
         self.params = params
@@ -138,7 +152,8 @@ class Scope:
         self.step_prefix = step_prefix
         self.owner = owner
         self.steps: dict[str, Any] = {}
-        self.view: dict[str, Any] = {"params": params, "steps": self.steps}
+        self.view: dict[str, Any] = {"params": params, "steps": self.steps, "run": run}
+        self.depth: int = 0 if owner is None else owner.state.scope.depth + 1
         count = len(blueprint.plans)
         self.states: list[StepState | None] = [None] * count
         self.outcomes: list[Outcome | None] = [None] * count
@@ -155,3 +170,5 @@ class Scope:
         self.blocked: deque[StepState] = deque()
         """Steps that have tasks to start when others end, because only so many may run at a time."""
         self.failures: list[int] = []
+        self.messages: dict[int, str] = {}
+        """What was said when a step failed first."""

@@ -12,9 +12,11 @@ from dataclasses import replace
 
 from penstock.errors import Problem, Source, nearest
 from penstock.graph import quantity, types
+from penstock.graph.details import Details
 from penstock.graph.expr import Expr
 from penstock.graph.links import Links, links_of
 from penstock.graph.model import (
+    JUDGED_BY,
     MISSING,
     RESOURCE_ACTIONS,
     RETRY_ON,
@@ -24,6 +26,7 @@ from penstock.graph.model import (
     Nested,
     Output,
     Parameter,
+    Pod,
     Resource,
     Retry,
     Script,
@@ -37,20 +40,20 @@ from penstock.graph.order import NotOrdered, topological
 from penstock.graph.places import (
     ALWAYS,
     MOST_PROBLEMS,
+    NAME,
     OBJECT,
     ROOTS,
+    VARIABLE,
     Place,
     brief,
     output_types,
     own_output_types,
     problem,
 )
-from penstock.graph.reach import Reach, place_of
+from penstock.graph.reach import place_of
 from penstock.graph.template import Template
 from penstock.graph.types import ANY, BOOL, Type, list_of
 
-NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?\Z", re.A)
-VARIABLE = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9_])?\Z", re.A)
 PLAIN_RESOURCES = ("cpu", "memory", "ephemeral-storage", "storage", "pods")
 RESOURCE_NAME = re.compile(
     r"(?:cpu|memory|ephemeral-storage|storage|pods|hugepages-[0-9]+[KMG]i"
@@ -58,7 +61,6 @@ RESOURCE_NAME = re.compile(
     re.A,
 )
 """As in Kubernetes: a few plain names, and any name with a domain."""
-LARGEST_COUNT = 10_000_000
 
 
 def check(workflow: Workflow, links: Mapping[str, Links] | None = None) -> list[Problem]:
@@ -101,12 +103,18 @@ def errors(workflow: Workflow) -> list[Problem]:
 
 
 def _recursion(root: Workflow, definitions: Mapping[str, Workflow]) -> Iterator[Problem]:
+    """A workflow may call itself under a condition; without one it would never end."""
     calls: dict[str, list[str]] = {}
+    always: dict[str, set[str]] = {}
     for name, workflow in [("", root), *definitions.items()]:
         steps = (*workflow.steps, *workflow.on_exit)
-        calls[name] = [
-            step.action.name for step in steps if isinstance(step.action, Nested) and step.action.name in definitions
-        ]
+        called = [step for step in steps if isinstance(step.action, Nested) and step.action.name in definitions]
+        calls[name] = [step.action.name for step in called if isinstance(step.action, Nested)]
+        always[name] = {
+            step.action.name
+            for step in called
+            if isinstance(step.action, Nested) and step.when is None and step.trigger is None and step.each is None
+        }
     reached: set[str] = set()
     frontier = [""]
     while frontier:
@@ -115,14 +123,14 @@ def _recursion(root: Workflow, definitions: Mapping[str, Workflow]) -> Iterator[
             reached.add(name)
             frontier += calls[name]
     try:
-        topological({name: set(used) for name, used in calls.items()})
+        topological(always)
     except NotOrdered as cycle:
         path = " → ".join([*cycle.names, cycle.names[0]])
         place = definitions[cycle.names[0]]
         yield problem(
             "P213",
-            f"the workflow calls itself: {path}",
-            "repeat with a while loop instead of recursion",
+            f"the workflow calls itself without end: {path}",
+            "give one of the steps a `when`, or repeat with a while loop",
             f"definitions.{place.name}",
             place.source,
         )
@@ -138,7 +146,7 @@ def _recursion(root: Workflow, definitions: Mapping[str, Workflow]) -> Iterator[
             )
 
 
-class _Checker(Reach):
+class _Checker(Details):
     """One workflow in its own scope."""
 
     def run(self) -> list[Problem]:
@@ -164,20 +172,11 @@ class _Checker(Reach):
             self.workflow_output(output)
         self.count(workflow.parallel, "parallel", None)
         self.seconds(workflow.timeout, "timeout", None)
+        self.word(workflow.judged_by, JUDGED_BY, "judged_by", None)
+        if workflow.locks:
+            self.locks(workflow.locks, Place("", workflow.source, frozenset({"params", "run"}), {}), "")
         self.order(exits)
         return self.problems
-
-    # -- names and numbers
-
-    def name(self, name: str, pattern: re.Pattern[str], where: str, source: Source | None) -> None:
-        if not pattern.match(name):
-            self.report(
-                "P211",
-                f"{name[:140]!r} is not a usable name",
-                "use letters, digits, '-' and '_', at most 128, beginning and ending with a letter or digit",
-                where,
-                source,
-            )
 
     def parameters(self) -> None:
         seen: set[str] = set()
@@ -202,32 +201,6 @@ class _Checker(Reach):
                     f"choose one of {brief(param.choices)}",
                     where,
                 )
-
-    def count(self, value: int | None, where: str, source: Source | None, low: int = 1) -> None:
-        if value is not None and not low <= value <= LARGEST_COUNT:
-            self.report(
-                "P231",
-                f"{where.rpartition('.')[2]} is {value}",
-                f"give a whole number from {low} to {LARGEST_COUNT}",
-                where,
-                source,
-            )
-
-    def seconds(self, value: float | None, where: str, source: Source | None) -> None:
-        if value is not None and not 0 < value < 10**10:
-            self.report(
-                "P231", f"{where.rpartition('.')[2]} is {value} seconds", "give more than 0 seconds", where, source
-            )
-
-    def word(self, value: str, known: tuple[str, ...], where: str, source: Source | None) -> None:
-        if value not in known:
-            self.report(
-                "P233",
-                f"{value!r} is not one of {', '.join(known)}",
-                f"use one of those.{nearest(value, known)}",
-                where,
-                source,
-            )
 
     # -- one step
 
@@ -263,7 +236,7 @@ class _Checker(Reach):
         if step.loop is not None:
             self.loop(step, step.loop, inside)
         for output in step.outputs:
-            self.step_output(step, output, inside)
+            self.step_output(step, output, Place(where, step.source, within - {"attempt"}, own, on_exit))
         for edge in step.needs:
             self.known_step(edge.step, place, "needs")
             if not edge.outcomes:
@@ -275,11 +248,8 @@ class _Checker(Reach):
                     step.source,
                 )
         self.action(step, inside)
-
-    def unique(self, names: list[str], noun: str, where: str, source: Source | None) -> None:
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            self.report("P210", f"two {noun}s are named {twice!r}", "rename one", f"{where}.{noun}s.{twice}", source)
+        if _detailed(step):
+            self.details(step, place, Place(where, step.source, within - {"attempt"}, own, on_exit))
 
     def amounts(self, step: Step, where: str) -> None:
         for name, amount in step.resources.items():
@@ -323,6 +293,7 @@ class _Checker(Reach):
                 f"{where}.retry.backoff",
                 source,
             )
+        self.seconds(retry.within, f"{where}.retry.within", source)
         if retry.when is not None:
             self.value(retry.when, BOOL, Place(where, source, frozenset({"attempt"}), {}), "retry.when")
 
@@ -561,6 +532,17 @@ class _Checker(Reach):
                         f"{place.where}.inputs.{name}",
                         step.source,
                     )
+
+
+def _detailed(step: Step) -> bool:
+    """Most steps have nothing of this."""
+    return bool(
+        step.locks
+        or step.mounts
+        or step.cache.key is not None
+        or type(step.action) is Pod
+        or any(given.default is not MISSING for given in step.inputs)
+    )
 
 
 def check_arguments(params: tuple[Parameter, ...], given: Mapping[str, object]) -> list[Problem]:

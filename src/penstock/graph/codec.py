@@ -112,6 +112,8 @@ def _encode_input(given: model.Input) -> dict[str, Any]:
         data["type"] = encode_value(given.type)
     if given.path is not None:
         data["path"] = given.path
+    if given.default is not MISSING:
+        data["default"] = _encode_field("default", given.default)
     return data
 
 
@@ -130,7 +132,7 @@ def _encode_output(output: model.Output) -> dict[str, Any]:
 
 def _encode_fields_of(cls: type) -> Callable[[Any], dict[str, Any]]:
     hints = get_type_hints(cls)
-    kept = [f for f in fields(cls) if f.name != "source" or cls is model.Script]
+    kept = [f for f in fields(cls) if f.name != "source" or cls not in (Step, Workflow)]
     plan = [
         (f.name, f.default_factory() if f.default_factory is not NO_DEFAULT else f.default, hints[f.name] in _TEXTS)
         for f in kept
@@ -155,7 +157,14 @@ def _encode_fields_of(cls: type) -> Callable[[Any], dict[str, Any]]:
     return run
 
 
-_TEXTS: tuple[Any, ...] = (str, str | None, str | int | None, tuple[str, ...], Mapping[str, str])
+_TEXTS: tuple[Any, ...] = (
+    str,
+    str | None,
+    str | int | None,
+    tuple[str, ...],
+    tuple[str, ...] | None,
+    Mapping[str, str],
+)
 """Fields that hold text and no expressions: `${{` in them is just that, on the way out as on the way in."""
 
 
@@ -164,7 +173,7 @@ def _encode_text(value: Any) -> Any:
 
 
 _PLAIN = frozenset({int, bool, type(None)})
-_SECONDS = frozenset({"timeout", "duration", "ttl", "initial", "factor", "longest", "jitter"})
+_SECONDS = frozenset({"timeout", "duration", "ttl", "initial", "factor", "longest", "jitter", "within"})
 
 
 def _encode_field(name: str, value: Any) -> Any:
@@ -177,7 +186,7 @@ def _encode_field(name: str, value: Any) -> Any:
         return {resource: int(text) if text.isdigit() else text for resource, text in shown.items()}
     if name in ("when", "trigger", "condition", "success_condition", "failure_condition") and isinstance(value, Expr):
         return value.text
-    if name == "outcomes":
+    if name in ("outcomes", "tolerates"):
         return sorted(outcome.value for outcome in value)
     if (
         isinstance(value, tuple)

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from penstock.graph.expr import (
@@ -29,39 +30,23 @@ from penstock.graph.expr import (
     path_of,
     show,
 )
+from penstock.graph.plain import ABSENT as ABSENT
+from penstock.graph.plain import INT_MAX, INT_MIN, as_lists, bounded, brief, weigh
+from penstock.graph.plain import LARGEST as LARGEST
+from penstock.graph.plain import Absent as Absent
+from penstock.graph.plain import EvaluationError as EvaluationError
+from penstock.graph.plain import NotKnown as NotKnown
+from penstock.graph.plain import kind as kind
+from penstock.graph.plain import to_text as to_text
 from penstock.graph.template import Template
 
 BUDGET = 2_000_000
 """Units of work in one evaluation: a node visited, an element copied, sixteen characters joined."""
-LARGEST = 10_000_000
-"""Elements, or sixteens of characters, of a value written out. `[x, x]` inside itself sixty times costs sixty nodes to make
-and would never end being written."""
-_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _LISTS = (list, tuple, range)
 _INTEGER = re.compile(r"[+-]?\d{1,100}\Z", re.A)
 _NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)\Z", re.A | re.I)
 
 
-class EvaluationError(ValueError):
-    """The expression has no value on this data."""
-
-
-class NotKnown(EvaluationError):
-    """The value depends on something that is not known yet. Decided sides of && and || still count."""
-
-    def __init__(self, path: tuple[str, ...]) -> None:
-        super().__init__(f"{'.'.join(path)} is not known yet")
-        self.path = path
-
-
-class Absent:
-    """Stands in the data for a value that will exist but does not yet: reading it raises NotKnown."""
-
-    def __repr__(self) -> str:
-        return "ABSENT"
-
-
-ABSENT = Absent()
 Scope = Mapping[str, Any]
 
 
@@ -71,7 +56,7 @@ def evaluate(expr: Expr | Node, scope: Scope, budget: int = BUDGET) -> Any:
     try:
         value = _Evaluation(scope, budget).value(node)
         if path_of(node) is None:
-            _weigh(value)
+            weigh(value)
         elif isinstance(value, Mapping) and _has_gaps(value):
             raise NotKnown(path_of(node) or ())
     except RecursionError:  # called from far down the stack
@@ -95,53 +80,8 @@ def resolve(value: Any, scope: Scope) -> Any:
     return value
 
 
-def to_text(value: Any) -> str:
-    """How a value becomes a string at the edge: text as it is, everything else as compact JSON."""
-    if isinstance(value, str):
-        return value
-    import json
-
-    _weigh(value, ranges=True)
-    return json.dumps(value, default=_as_json, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, range):
-        return list(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise EvaluationError(f"{kind(value)} has no form as text")
-
-
 def _has_gaps(value: Mapping[str, Any]) -> bool:
     return any(item is ABSENT or (isinstance(item, Mapping) and _has_gaps(item)) for item in value.values())
-
-
-def _weigh(value: Any, ranges: bool = False) -> None:
-    """Raises EvaluationError if the value is too large to be written out, NotKnown if a part of it is not known yet.
-    Parts that stand in it several times are looked at once."""
-    seen: dict[int, int] = {}
-
-    def weight(part: Any) -> int:
-        if isinstance(part, str):
-            return len(part) // 16
-        if isinstance(part, range):
-            return len(part) if ranges else 0
-        if part is ABSENT:
-            raise NotKnown(("a part of the value",))
-        if not isinstance(part, list | tuple | Mapping):
-            return 0
-        if id(part) not in seen:
-            inner = list(part.values()) if isinstance(part, Mapping) else part
-            keys = sum(map(weight, part)) if isinstance(part, Mapping) else 0
-            seen[id(part)] = len(inner) + keys + sum(weight(item) for item in inner if type(item) not in _PLAIN)
-        return seen[id(part)]
-
-    if weight(value) > LARGEST:
-        raise EvaluationError("the value is too large; move it into a step")
-
-
-_PLAIN = frozenset({int, float, bool, type(None)})
 
 
 @dataclass(slots=True)
@@ -158,7 +98,7 @@ class _Evaluation:
         self.spend(1)
         match node:
             case Const(value):
-                return self.bounded(value)
+                return bounded(value)
             case Name(id):
                 if id not in self.scope:
                     raise EvaluationError(f"there is no {id!r} here")
@@ -237,12 +177,7 @@ class _Evaluation:
             return not self.boolean(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise EvaluationError(f"{kind(value)} cannot be negated")
-        return self.bounded(-value)
-
-    def bounded(self, value: Any) -> Any:
-        if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
-            raise EvaluationError("integer overflow: the result does not fit 64 bits")
-        return value
+        return bounded(-value)
 
     def binary(self, op: str, left: Any, right: Any) -> Any:
         if op in ("==", "!="):
@@ -308,9 +243,9 @@ class _Evaluation:
             if op in "/%":
                 if right == 0:
                     raise EvaluationError("division by zero")
-                quotient = self.bounded(abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1))
+                quotient = bounded(abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1))
                 return quotient if op == "/" else left - quotient * right
-            return self.bounded({"+": left + right, "-": left - right, "*": left * right}[op])
+            return bounded({"+": left + right, "-": left - right, "*": left * right}[op])
         if op == "+" and isinstance(left, str):
             self.spend((len(left) + len(right)) // 16)
             return left + right
@@ -367,30 +302,32 @@ class _Evaluation:
             if member.name in holder:
                 self.present(holder[member.name], member)
             return member.name in holder
+        if name == "default":
+            return self.default(*args)
         values = [self.value(arg) for arg in args]
         if of is not None:
             return self.method(name, self.value(of), values)
-        return _FUNCTIONS[name](self, *values)
+        return (_FUNCTIONS.get(name) or _library()[name])(self, *values)
+
+    def default(self, wanted: Node, otherwise: Node) -> Any:
+        """What is not known yet may still come; what is not there, is null or cannot be computed never will."""
+        try:
+            value = self.value(wanted)
+        except NotKnown:
+            raise
+        except EvaluationError:
+            value = None
+        return self.value(otherwise) if value is None else value
 
     def method(self, name: str, of: Any, args: list[Any]) -> Any:
         if name == "size":
             return _size(self, of)
         if not isinstance(of, str) or not isinstance(args[0], str):
             raise EvaluationError(f"{name}() is for strings, not {kind(of)} and {kind(args[0])}")
+        if name == "matches":
+            return _library()[name](self, of, args[0])
         self.spend(len(of) // 16)
         return {"contains": args[0] in of, "startsWith": of.startswith(args[0]), "endsWith": of.endswith(args[0])}[name]
-
-
-def kind(value: Any) -> str:
-    """What to call a value in a message."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a bool"
-    if isinstance(value, list | tuple | range):
-        return "a list"
-    names = {int: "an int", float: "a double", str: "a string", dict: "a map"}
-    return names.get(type(value), "a map" if isinstance(value, Mapping) else f"a {type(value).__name__}")
 
 
 def _weaker(known: EvaluationError | None, error: EvaluationError) -> EvaluationError:
@@ -416,7 +353,7 @@ def _string(run: _Evaluation, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        return str(run.bounded(value))
+        return str(bounded(value))
     if isinstance(value, float):
         return format(value, ".0f") if value.is_integer() and abs(value) < 1e15 else repr(value)
     raise EvaluationError(f"{kind(value)} is not turned into a string")
@@ -427,22 +364,20 @@ def _int(run: _Evaluation, value: Any) -> int:
         raise EvaluationError("a bool is not turned into an int")
     if isinstance(value, int):
         return value
-    if (
-        isinstance(value, float) and _INT_MIN < value < _INT_MAX
-    ):  # no double is _INT_MAX; other CELs refuse _INT_MIN too
+    if isinstance(value, float) and INT_MIN < value < INT_MAX:  # no double is INT_MAX; other CELs refuse INT_MIN too
         return int(value)
     if isinstance(value, str) and _INTEGER.match(value):
-        return int(run.bounded(int(value)))
-    raise EvaluationError(f"{_brief(value)} is not an int")
+        return int(bounded(int(value)))
+    raise EvaluationError(f"{brief(value)} is not an int")
 
 
 def _double(run: _Evaluation, value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(run.bounded(value))
+        return float(bounded(value))
     if isinstance(value, str) and len(value) <= 1000 and _NUMBER.match(value):
         run.spend(len(value) // 16)
         return float(value)
-    raise EvaluationError(f"{_brief(value)} is not a number")
+    raise EvaluationError(f"{brief(value)} is not a number")
 
 
 def _bool(run: _Evaluation, value: Any) -> bool:
@@ -452,18 +387,7 @@ def _bool(run: _Evaluation, value: Any) -> bool:
     known |= {"false": False, "False": False, "FALSE": False, "f": False, "0": False}
     if isinstance(value, str) and value in known:
         return known[value]
-    raise EvaluationError(f"{_brief(value)} is neither true nor false")
-
-
-def _brief(value: Any) -> str:
-    return repr(value[:80]) if isinstance(value, str) else repr(value) if isinstance(value, float) else kind(value)
-
-
-def _as_lists(value: Any) -> Any:
-    """Lists are kept as tuples and ranges; Python prints them as lists."""
-    if isinstance(value, list | tuple | range):
-        return [_as_lists(item) for item in value]
-    return {key: _as_lists(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+    raise EvaluationError(f"{brief(value)} is neither true nor false")
 
 
 def _format(run: _Evaluation, value: Any, spec: Any) -> str:
@@ -473,9 +397,9 @@ def _format(run: _Evaluation, value: Any, spec: Any) -> str:
     digits = "".join(c if c.isdecimal() else " " for c in spec).split()
     if any(int(number) > 4096 for number in digits):
         raise EvaluationError(f"the format {spec!r} is too wide")
-    _weigh(value, ranges=True)
+    weigh(value, ranges=True)
     try:
-        text = format(_as_lists(value), spec)
+        text = format(as_lists(value), spec)
     except (ValueError, TypeError, OverflowError) as error:
         raise EvaluationError(f"format {spec!r}: {error}") from None
     run.spend(len(text) // 16)
@@ -486,7 +410,7 @@ def _range(run: _Evaluation, *bounds: Any) -> range:
     if any(isinstance(bound, bool) or not isinstance(bound, int) for bound in bounds) or bounds[2:] == (0,):
         raise EvaluationError("range() takes ints, and a step that is not 0")
     found = range(*bounds)
-    if found and abs(found[-1] - found[0]) // abs(found.step) >= _INT_MAX:
+    if found and abs(found[-1] - found[0]) // abs(found.step) >= INT_MAX:
         raise EvaluationError("range() is longer than 64 bits count")
     return found
 
@@ -503,3 +427,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "size": _size, "string": _string, "int": _int, "double": _double, "bool": _bool, "format": _format, "range": _range,
     "truthy": lambda run, value: bool(value), "min": _extreme(min), "max": _extreme(max),
 }  # fmt: skip
+
+
+@cache
+def _library() -> Mapping[str, Callable[..., Any]]:
+    """The functions that most workflows never call. Loaded when the first of them is called."""
+    from penstock.graph.functions import FUNCTIONS
+
+    return FUNCTIONS

@@ -5,16 +5,20 @@ The tree is what the rest of Penstock needs of an expression besides its value: 
 to write it in another language. That is why the parser is here and not behind a library (adr/0003); `evaluate` gives
 values, `infer` types.
 
-Left out of CEL on purpose: bytes, unsigned integers, timestamps, protobuf messages, regular expressions. Added: `truthy(x)`
-and `format(x, spec)` with Python's meaning, and `range(n)`; the Python front end needs them to keep its promises.
+Left out of CEL on purpose: bytes, unsigned integers, timestamps, protobuf messages. Added: `truthy(x)` and `format(x, spec)`
+with Python's meaning, and `range(n)`; the Python front end needs them to keep its promises. And `default(a, b)` and the rest
+of signatures: what the languages of Argo and Tekton can say, so that theirs are translated into this one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+
+from penstock.errors import nearest
+from penstock.graph.signatures import SIGNATURES
 
 MAX_TEXT = 65_536
 MAX_DIGITS = 3500
@@ -139,9 +143,9 @@ class Expr:
 # -- parsing ----------------------------------------------------------------------------------------------------------
 
 FUNCTIONS: dict[str, int | tuple[int, int]] = {
-    "size": 1, "string": 1, "int": 1, "double": 1, "bool": 1, "has": 1, "truthy": 1, "format": 2, "range": (1, 3), "min": 2, "max": 2,
-}  # fmt: skip
-METHODS = {"size": 0, "contains": 1, "startsWith": 1, "endsWith": 1}
+    name: low if low == high else (low, high) for name, (low, high, _) in SIGNATURES.items()
+}
+METHODS = {"size": 0, "contains": 1, "startsWith": 1, "endsWith": 1, "matches": 1}
 MACROS = ("map", "filter", "all", "exists", "exists_one")
 _WORDS = {"true": True, "false": False, "null": None}
 _RESERVED = frozenset(
@@ -375,10 +379,11 @@ class _Parser:
         args = self.list_until(")")
         arity = FUNCTIONS.get(name)
         if arity is None:
-            raise ExpressionError(f"there is no function {name}(); there are {', '.join(FUNCTIONS)}", start)
+            raise ExpressionError(f"there is no function {name}().{nearest(name[:80], FUNCTIONS)}", start)
         low, high = (arity, arity) if isinstance(arity, int) else arity
         if not low <= len(args) <= high:
-            raise ExpressionError(f"{name}() takes {low} argument(s), {len(args)} given", start)
+            number = low if low == high else f"{low} to {high}"
+            raise ExpressionError(f"{name}() takes {number} argument(s), {len(args)} given", start)
         if name == "has" and not isinstance(args[0], Member):
             raise ExpressionError("has() takes a field: has(a.b)", start)
         return Call(name, args)
@@ -501,6 +506,31 @@ def children(node: Node) -> tuple[Node, ...]:
             return (of, body)
 
 
+def rebuild(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The same node with each of its children exchanged for what `change` makes of it."""
+    match node:
+        case Member(of, name):
+            return Member(change(of), name)
+        case Index(of, index):
+            return Index(change(of), change(index))
+        case Call(name, args, of):
+            return Call(name, tuple(map(change, args)), None if of is None else change(of))
+        case Unary(op, of):
+            return Unary(op, change(of))
+        case Binary(op, left, right):
+            return Binary(op, change(left), change(right))
+        case Choice(test, yes, no):
+            return Choice(change(test), change(yes), change(no))
+        case ListOf(items):
+            return ListOf(tuple(map(change, items)))
+        case MapOf(pairs):
+            return MapOf(tuple((change(key), change(value)) for key, value in pairs))
+        case Macro(name, of, var, body):
+            return Macro(name, change(of), var, change(body))
+        case _:
+            return node
+
+
 def path_of(node: Node) -> tuple[str, ...] | None:
     """`steps["a-b"].outputs.x` -> ("steps", "a-b", "outputs", "x"); None for anything that is not a plain path."""
     parts: list[str] = []
@@ -547,6 +577,7 @@ def _paths(node: Node, bound: frozenset[str]) -> Iterator[tuple[str, ...]]:
         yield from _paths(child, bound)
 
 
+@lru_cache(maxsize=1 << 14)
 def reference(*path: str) -> Node:
     """("steps", "a-b", "outputs", "x") -> the tree that reads it."""
     return _extend(Name(path[0]), path[1:])
@@ -571,22 +602,6 @@ def _replace(node: Node, swap: dict[tuple[str, ...], Node], bound: frozenset[str
         return _replace(part, swap, bound)
 
     match node:
-        case Member(of, name):
-            return Member(again(of), name)
-        case Index(of, index):
-            return Index(again(of), again(index))
-        case Call(name, args, of):
-            return Call(name, tuple(map(again, args)), None if of is None else again(of))
-        case Unary(op, of):
-            return Unary(op, again(of))
-        case Binary(op, left, right):
-            return Binary(op, again(left), again(right))
-        case Choice(test, yes, no):
-            return Choice(again(test), again(yes), again(no))
-        case ListOf(items):
-            return ListOf(tuple(map(again, items)))
-        case MapOf(pairs):
-            return MapOf(tuple((again(key), again(value)) for key, value in pairs))
         case Macro(name, of, var, body):
             coming = {
                 root
@@ -599,7 +614,7 @@ def _replace(node: Node, swap: dict[tuple[str, ...], Node], bound: frozenset[str
                 body = _replace(body, {(old,): Name(var)}, frozenset())
             return Macro(name, again(of), var, _replace(body, swap, bound | {var}))
         case _:
-            return node
+            return rebuild(node, again)
 
 
 def _swapped(path: tuple[str, ...], swap: dict[tuple[str, ...], Node]) -> int:

@@ -25,7 +25,8 @@ from penstock.graph.expr import (
     path_of,
     show,
 )
-from penstock.graph.types import ANY, BOOL, FLOAT, INT, STR, Type, list_of
+from penstock.graph.signatures import SIGNATURES
+from penstock.graph.types import ANY, BOOL, INT, STR, Type, list_of
 
 Lookup = Callable[[tuple[str, ...]], tuple[Type, int] | None]
 """A path -> the type of its longest known prefix, and how many names that prefix has. None: not a known root."""
@@ -190,4 +191,10 @@ def _call(name: str, given: list[Type], args: tuple[Node, ...], of: Type | None,
         for type_, arg in zip(given, args, strict=True):
             _want(type_, INT, arg, "range() takes ints")
         return list_of(INT)
-    return {"string": STR, "format": STR, "int": INT, "double": FLOAT, "bool": BOOL, "has": BOOL, "truthy": BOOL}[name]
+    if name == "default":
+        wanted = given[0].args[0] if given[0].name == "optional" else given[0]
+        return given[1] if wanted.name == "null" else types.join(wanted, given[1])
+    return _RESULTS[name]
+
+
+_RESULTS = {name: types.parse(result) for name, (_, _, result) in SIGNATURES.items()}

@@ -9,8 +9,10 @@ workflow is written are expressions (see expr) over these roots:
     steps.NAME.outcome           how it ended (in `trigger`, `when` and exit handlers)
     item.NAME                    the loop variables of this step's own for-each
     inputs.NAME, outputs.NAME    this step's own, inside its action and its while loop
-    object, response, attempt    a resource step's object; an http step's answer; the failed try, in a retry condition
+    object, response             a resource step's object; an http step's answer
+    attempt                      the failed try, in a retry condition; inside an action, `attempt.number` failures so far
     workflow.outcome             how the workflow ended, in exit handlers
+    run.id, run.created          the run itself, and when it began
 
 Lists inside the model are tuples. Maps are dicts that nobody changes.
 """
@@ -18,7 +20,7 @@ Lists inside the model are tuples. Maps are dicts that nobody changes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
@@ -85,12 +87,15 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A named value that a step is given. With a `path`, it is laid there as a file before the step starts."""
+    """A named value that a step is given. With a `path`, it is laid there as a file before the step starts.
+
+    `default` stands in when the value reads an output that is not there, because the step that gives it was skipped."""
 
     name: str
     value: Value
     type: Type = ANY
     path: str | None = None
+    default: Value = MISSING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +182,42 @@ class Http:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One program of a pod. With `source`, `command` is the interpreter that is handed it."""
+
+    name: str
+    image: Value = None
+    command: tuple[Value, ...] = ()
+    args: tuple[Value, ...] = ()
+    source: Value = None
+    env: Mapping[str, Value] = field(default_factory=dict)
+    workdir: Value = None
+    needs: tuple[str, ...] | None = None
+    """Parts of the pod that must have ended well. None: the one before it."""
+    when: tuple[Mapping[str, Value], ...] = ()
+    """All must hold, or the part is skipped: {input, operator: in | notin, values}. Looked at when its turn has come."""
+    on_error: str = "stop"
+    """`continue`: its failure is not the pod's."""
+    timeout: float | None = None
+    sidecar: bool = False
+    """Started first, stopped when the others have ended."""
+    results: Mapping[str, str] = field(default_factory=dict)
+    """What it leaves for later parts: name -> the file it writes. They read it as `$(steps.PART.results.NAME)`."""
+
+
+PART_ON_ERROR: Final = ("stop", "continue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """Several programs that share one machine and its files, one after another or as their `needs` say. One task: it is
+    admitted, started and tried again as a whole."""
+
+    kind: ClassVar[str] = "pod"
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Nested:
     """Another workflow, by its name in the root's `definitions`. The step's inputs are its parameters."""
 
@@ -184,9 +225,9 @@ class Nested:
     name: str
 
 
-Action = Container | Script | Function | Resource | Suspend | Http | Nested
+Action = Container | Script | Function | Resource | Suspend | Http | Pod | Nested
 ACTIONS: Final[Mapping[str, type[Any]]] = {
-    cls.kind: cls for cls in (Container, Script, Function, Resource, Suspend, Http, Nested)
+    cls.kind: cls for cls in (Container, Script, Function, Resource, Suspend, Http, Pod, Nested)
 }
 RESOURCE_ACTIONS: Final = ("create", "apply", "patch", "replace", "delete", "get")
 
@@ -249,7 +290,9 @@ class Retry:
     """Only these, if any are given."""
     exceptions: tuple[str, ...] = ()
     when: Expr | None = None
-    """Over `attempt.exit_code`, `attempt.message`, `attempt.number`, `attempt.outcome`."""
+    """Over `attempt.exit_code`, `attempt.message`, `attempt.number`, `attempt.outcome`, `attempt.seconds`."""
+    within: float | None = None
+    """No new try so many seconds after the first began."""
 
 
 RETRY_ON: Final = ("failed", "errored", "timeout")
@@ -275,11 +318,40 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """May an earlier result stand in for a new one? `version` is changed by hand to say no once."""
+    """May an earlier result stand in for a new one? `version` is changed by hand to say no once.
+
+    With a `key`, whatever has the same key is held to be the same, whatever it does: the author's word is taken for it."""
 
     enabled: bool = True
     version: str = ""
     ttl: float | None = None
+    key: Value = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """At most `limit` holders of this name at the same time, over all runs of the store. One is a mutex."""
+
+    name: Value
+    limit: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A folder that a step's commands find at `path`."""
+
+    name: str
+    path: str
+    scope: str = "task"
+    """`task`: its own, empty at first. `run`: shared by every task of the run that mounts this name. `given`: just `files`."""
+    sub_path: Value = ""
+    """Only this folder of it."""
+    files: Mapping[str, Value] = field(default_factory=dict)
+    """Laid in it at first: relative path -> text."""
+    read_only: bool = False
+
+
+MOUNT_SCOPES: Final = ("task", "run", "given")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +380,17 @@ class Step:
     priority: str | int | None = None
     group: str | None = None
     """Steps of one group form one stage."""
+    exempt: bool = False
+    """Never queues: a hook, or a clean-up that frees what others wait for."""
+    tolerates: frozenset[Outcome] = frozenset()
+    """Outcomes of this step that are no failure of the workflow."""
+    locks: tuple[Lock, ...] = ()
+    """Held while a task of it runs; all of them or none."""
+    mounts: tuple[Mount, ...] = ()
     cache: Cache = Cache()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What a foreign document says of its pods beyond this model, in Kubernetes' own words: {pod: …, container: …, metadata: …},
+    and under the name of a format what only that format knows. Handed on, never acted on."""
     doc: str = ""
     source: Source | None = field(default=None, compare=False)
 
@@ -326,13 +408,25 @@ class Workflow:
     unit: Unit | None = None
     """None: by stage."""
     parallel: int | None = None
+    """At most so many at the same time: of the run, all its tasks, whoever called them; of what is called, its own tasks and calls."""
     timeout: float | None = None
     fail_fast: bool = False
+    """After a failure nothing more is started. Without effect where it is judged by leaves: other branches go on there."""
+    judged_by: str = "handled"
+    """When has it failed? `handled`: a step failed, and no step that waits for it ran. `leaves`: a branch ended in failure:
+    the last step of it that ran, as in Argo's DAGs."""
+    locks: tuple[Lock, ...] = ()
+    """Held while it runs."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """As of a step, of the document around it."""
     definitions: tuple[Workflow, ...] = ()
     """The workflows that steps refer to by name. Only the root has any."""
     labels: Mapping[str, str] = field(default_factory=dict)
     doc: str = ""
     source: Source | None = field(default=None, compare=False)
+
+
+JUDGED_BY: Final = ("handled", "leaves")
 
 
 # -- reading a workflow -----------------------------------------------------------------------------------------------
@@ -375,8 +469,34 @@ def action_values(action: Action) -> Iterator[tuple[str, Value]]:
             yield ("message", message)
         case Http(url=url, headers=headers, body=body):
             yield from (("url", url), ("headers", headers), ("body", body))
+        case Pod(parts=parts):
+            yield ("parts", tuple(_part_values(part) for part in parts))
         case Nested():
             return
+
+
+def _part_values(part: Part) -> dict[str, Value]:
+    """What of it may hold expressions, as a map."""
+    names = ("image", "command", "args", "source", "env", "workdir", "when")
+    return {name: getattr(part, name) for name in names}
+
+
+def with_values(action: Action, values: Mapping[str, Value]) -> Action:
+    """The action with what `action_values` gave replaced."""
+    if isinstance(action, Pod):
+        parts = zip(action.parts, values["parts"], strict=True)
+        return replace(action, parts=tuple(replace(part, **_frozen(given)) for part, given in parts))
+    return replace(action, **values)
+
+
+def _frozen(given: Mapping[str, Value]) -> dict[str, Value]:
+    """A word of a part that turned out to be a list is that many words."""
+    found = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    for name in ("command", "args"):
+        words = found.get(name, ())
+        if any(isinstance(word, list) for word in words):
+            found[name] = tuple(one for word in words for one in (word if isinstance(word, list) else (word,)))
+    return found
 
 
 def step_values(step: Step, inputs: bool = True) -> Iterator[tuple[str, Value]]:
@@ -396,6 +516,12 @@ def step_values(step: Step, inputs: bool = True) -> Iterator[tuple[str, Value]]:
                 yield f"each.{name}", items
     if step.loop is not None:
         yield "loop.condition", step.loop.condition
+    if step.cache.key is not None:
+        yield "cache.key", step.cache.key
+    for number, lock in enumerate(step.locks):
+        yield f"locks[{number}].name", lock.name
+    for mount in step.mounts:
+        yield f"mounts.{mount.name}", (mount.sub_path, mount.files)
     for output in step.outputs:
         if output.value is not MISSING:
             yield f"outputs.{output.name}", output.value

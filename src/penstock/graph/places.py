@@ -5,6 +5,7 @@ A Place is a spot in a step: which roots are visible (`params`, `steps`, `item`,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +24,12 @@ from penstock.graph.model import (
 )
 from penstock.graph.satisfy import never
 from penstock.graph.template import Template
-from penstock.graph.types import ANY, BOOL, STR, Type, list_of
+from penstock.graph.types import ANY, BOOL, INT, STR, Type, list_of
 
 MOST_PROBLEMS = 200
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?\Z", re.A)
+VARIABLE = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9_])?\Z", re.A)
+LARGEST_COUNT = 10_000_000
 
 
 def problem(code: str, message: str, fix: str, where: str, source: Source | None, severity: str = "error") -> Problem:
@@ -46,10 +50,15 @@ class Place:
     exit: bool = False
 
 
-ALWAYS = frozenset({"params", "steps"})
+ALWAYS = frozenset({"params", "steps", "run"})
 OBJECT = frozenset({"object", "status", "spec", "metadata"})
+FIELDS = {
+    "run": frozenset({"id", "created"}),
+    "attempt": frozenset({"exit_code", "message", "number", "outcome", "seconds"}),
+}
+"""What there is below a root, where that is always the same."""
 ROOTS = {
-    (looped, on_exit): (around, around | {"inputs"})
+    (looped, on_exit): (around, around | {"inputs", "attempt"})
     for looped in (False, True)
     for on_exit in (False, True)
     for around in [ALWAYS | ({"item"} if looped else set()) | ({"workflow"} if on_exit else set())]
@@ -77,6 +86,51 @@ class Scope:
             self.problems.append(
                 problem(code, message, fix, self.prefix + where, source or self.workflow.source, severity)
             )
+
+    # -- names and numbers
+
+    def name(self, name: str, pattern: re.Pattern[str], where: str, source: Source | None) -> None:
+        if not pattern.match(name):
+            self.report(
+                "P211",
+                f"{name[:140]!r} is not a usable name",
+                "use letters, digits, '-' and '_', at most 128, beginning and ending with a letter or digit",
+                where,
+                source,
+            )
+
+    def unique(self, names: list[str], noun: str, where: str, source: Source | None) -> None:
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            self.report("P210", f"two {noun}s are named {twice!r}", "rename one", f"{where}.{noun}s.{twice}", source)
+
+    def count(self, value: int | None, where: str, source: Source | None, low: int = 1) -> None:
+        if value is not None and not low <= value <= LARGEST_COUNT:
+            self.report(
+                "P231",
+                f"{where.rpartition('.')[2]} is {value}",
+                f"give a whole number from {low} to {LARGEST_COUNT}",
+                where,
+                source,
+            )
+
+    def seconds(self, value: float | None, where: str, source: Source | None) -> None:
+        if value is not None and not 0 < value < 10**10:
+            self.report(
+                "P231", f"{where.rpartition('.')[2]} is {value} seconds", "give more than 0 seconds", where, source
+            )
+
+    def word(self, value: str, known: tuple[str, ...], where: str, source: Source | None) -> None:
+        if value not in known:
+            self.report(
+                "P233",
+                f"{value!r} is not one of {', '.join(known)}",
+                f"use one of those.{nearest(value, known)}",
+                where,
+                source,
+            )
+
+    # -- what is read
 
     def known_step(self, name: str, place: Place, what: str) -> bool:
         if name in self.steps:
@@ -190,6 +244,16 @@ class Scope:
             return False
         if root == "steps":
             return self.step_path(path, place, what, where)
+        if root in FIELDS and path[1] not in FIELDS[root]:
+            known = sorted(FIELDS[root])
+            self.report(
+                "P204",
+                f"{'.'.join(path[:2])} cannot be read here",
+                f"read one of {', '.join(known)}.{nearest(path[1], known)}",
+                where,
+                place.source,
+            )
+            return False
         if root in ("item", "inputs", "outputs") and f"{root}.{path[1]}" not in place.own:
             known = sorted(key.partition(".")[2] for key in place.own if key.startswith(root + "."))
             noun = {"item": "loop variable", "inputs": "input", "outputs": "output"}[root]
@@ -206,7 +270,7 @@ class Scope:
     def step_path(self, path: tuple[str, ...], place: Place, what: str, where: str) -> bool:
         if not self.known_step(path[1], place, what):
             return False
-        if len(path) < 3 or path[2] not in ("outputs", "outcome"):
+        if len(path) < 3 or path[2] not in ("outputs", "outcome", "exit_code"):
             self.report(
                 "P202",
                 f"{'.'.join(path)} is neither an output nor an outcome",
@@ -215,7 +279,7 @@ class Scope:
                 place.source,
             )
             return False
-        if path[2] == "outcome" or len(path) == 3:
+        if path[2] != "outputs" or len(path) == 3:
             return True
         known = self.outputs[path[1]]
         if path[3] not in known:
@@ -240,8 +304,12 @@ class Scope:
             return self.outputs.get(path[1], {}).get(path[3], ANY), 4
         if path[0] == "steps" and len(path) > 2 and path[2] == "outcome":
             return STR, 3
+        if path[0] == "steps" and len(path) > 2 and path[2] == "exit_code":
+            return INT, 3
         if path[0] in ("item", "inputs", "outputs") and len(path) > 1:
             return place.own.get(f"{path[0]}.{path[1]}", ANY), 2
+        if path[0] == "run" and len(path) > 1:
+            return STR, 2
         return ANY, len(path)
 
     def condition(self, when: Expr, place: Place) -> None:

@@ -98,8 +98,9 @@ class Reach(Scope):
             if not waits:
                 continue
             own = _occasions(step)
+            settled = {f"inputs.{given.name}" for given in step.inputs if given.default is not MISSING}
             for place, value in step_values(step):
-                if place in ("when", "trigger"):
+                if place in ("when", "trigger") or place in settled:
                     continue
                 for path in (path for expr in expressions(value) for path in _surely_read(expr.node)):
                     if path[0] != "steps" or len(path) < 4 or path[1] not in waits or guarded[path[1]] <= own:
@@ -145,7 +146,7 @@ def _conjuncts(node: Node) -> list[str]:
 
 
 def _surely_read(node: Node) -> Iterator[tuple[str, ...]]:
-    """The paths that are read whatever the values are: not those behind `?`, `&&`, `||`, has() or in a loop."""
+    """The paths that are read whatever the values are: not those behind `?`, `&&`, `||`, has(), default() or in a loop."""
     path = path_of(node)
     if path is not None:
         yield path
@@ -157,7 +158,7 @@ def _surely_read(node: Node) -> Iterator[tuple[str, ...]]:
             yield from _surely_read(left)
         case Macro(_, of, _, _):
             yield from _surely_read(of)
-        case Call("has", _, _):
+        case Call("has" | "default", _, _):
             return
         case _:
             for child in children(node):

@@ -29,8 +29,8 @@ def map_value(value: Value, change: Callable[[Node], Node]) -> Value:
 
 def map_step(step: Step, change: Callable[[Value], Value]) -> Step:
     """The step with `change` applied to every value in it that may read its surroundings."""
-    action = dataclasses.replace(
-        step.action, **{name: change(value) for name, value in model.action_values(step.action) if value}
+    action = model.with_values(
+        step.action, {name: change(value) for name, value in model.action_values(step.action) if value}
     )
     return dataclasses.replace(
         step,
@@ -48,6 +48,16 @@ def map_step(step: Step, change: Callable[[Value], Value]) -> Step:
             step.each, axes=tuple({name: change(items) for name, items in axis.items()} for axis in step.each.axes)
         ),
         loop=None if step.loop is None else dataclasses.replace(step.loop, condition=change(step.loop.condition)),
+        cache=step.cache if step.cache.key is None else dataclasses.replace(step.cache, key=change(step.cache.key)),
+        locks=tuple(dataclasses.replace(lock, name=change(lock.name)) for lock in step.locks),
+        mounts=tuple(
+            dataclasses.replace(
+                mount,
+                sub_path=change(mount.sub_path),
+                files={name: change(text) for name, text in mount.files.items()},
+            )
+            for mount in step.mounts
+        ),
     )
 
 

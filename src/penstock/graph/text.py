@@ -20,9 +20,18 @@ MAX_DEPTH = 200
 MARKED = 200_000
 """Above so many nodes only the outer ones keep their line: positions are for documents that people read."""
 
+MOST_REPEATED = 1000
+"""Keys that stand twice and are named."""
+
 Marks = dict[str, tuple[int, int]]
 _LONE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """Where half of a surrogate pair may be."""
+
+
+class Plain(str):
+    """Text that some readers of YAML take for something else because it stands without quotes: a date. Written back as it stood."""
+
+    __slots__ = ()
 
 
 def refuse(
@@ -102,7 +111,8 @@ def read_yaml(text: str, file: str) -> tuple[Any, Marks]:
     return documents[0] if documents else (None, {})
 
 
-def read_all_yaml(text: str, file: str) -> list[tuple[Any, Marks]]:
+def read_all_yaml(text: str, file: str, repeated: list[tuple[int, str]] | None = None) -> list[tuple[Any, Marks]]:
+    """`repeated`: keys that stand twice in one mapping are no mistake, the last one counts, and (line, path) of each is put there."""
     import yaml
 
     check_size(len(text), file)
@@ -113,7 +123,7 @@ def read_all_yaml(text: str, file: str) -> list[tuple[Any, Marks]]:
             documents = []
             while (event := loader.get_event()) is not None:
                 if isinstance(event, yaml.DocumentStartEvent):
-                    builder = _Builder(loader, file)
+                    builder = _Builder(loader, file, repeated)
                     documents.append((builder.build(loader.get_event(), "$", 0), builder.marks))
             return documents
         finally:
@@ -138,12 +148,13 @@ class _Builder:
     """YAML events -> data. Written out because the stock composer recurses in C until the process dies, and the stock
     constructor keeps no positions and expands aliases without limit."""
 
-    def __init__(self, loader: Any, file: str) -> None:
+    def __init__(self, loader: Any, file: str, repeated: list[tuple[int, str]] | None = None) -> None:
         import yaml
 
         self.yaml = yaml
         self.loader = loader
         self.file = file
+        self.repeated = repeated
         self.marks: Marks = {}
         self.anchors: dict[str, Any] = {}
         self.count = 0
@@ -201,13 +212,19 @@ class _Builder:
             if key is _OPEN or isinstance(key, dict | list):
                 raise self.refused("P102", "a key must be text", "put the key in quotes", mark)
             if key in data:
-                raise self.refused("P102", f"the key {str(key)[:80]!r} stands twice in one mapping", "remove one", mark)
+                self.again(key, path, mark)
             # Keys as long as books do not make paths as long as libraries.
             place = f"{path}.{key}" if len(path) + len(str(key)) < 1000 else path
             if len(self.marks) < MARKED and place is not path:
                 self.marks[place] = (mark.line + 1, mark.column + 1)
             data[key] = self.build(self.loader.get_event(), place, depth + 1)
         return merged | data
+
+    def again(self, key: Any, path: str, mark: Any) -> None:
+        if self.repeated is None:
+            raise self.refused("P102", f"the key {str(key)[:80]!r} stands twice in one mapping", "remove one", mark)
+        if len(self.repeated) < MOST_REPEATED:
+            self.repeated.append((mark.line + 1, f"{path}.{str(key)[:80]}"[:1000].removeprefix("$.")))
 
     def merged(self, given: Any, mark: Any) -> dict[Any, Any]:
         parts = given if isinstance(given, list) else [given]
@@ -243,7 +260,9 @@ class _Builder:
 
     def scalar(self, event: Any, tag: str) -> Any:
         kind = tag.removeprefix(_TAG)
-        if kind in ("str", "timestamp", "binary", "value", "merge"):
+        if kind == "timestamp":
+            return Plain(event.value)
+        if kind in ("str", "binary", "value", "merge"):
             return event.value
         if kind == "null":
             return None

@@ -26,12 +26,14 @@ from penstock.graph.model import (
     Http,
     Nested,
     Output,
+    Pod,
     Resource,
     Script,
     Step,
     Suspend,
     Value,
     Workflow,
+    action_values,
     expressions,
 )
 from penstock.graph.rewrite import as_node, map_value
@@ -70,6 +72,8 @@ class _Keying:
         self.salt = salt
         self.found = Keys()
         self.private_keys: set[str] = set()
+        self.inside: list[str] = []
+        """The definitions that are being looked into: one that calls itself is looked into once."""
 
     def run(self, params: Mapping[str, Any]) -> Keys:
         given: dict[str, Value] = {
@@ -110,6 +114,21 @@ class _Keying:
         paths = {given.name: given.path for given in step.inputs if given.path is not None}
         if paths:
             data["input paths"] = paths
+        defaults = {given.name: scope.identity(given.default) for given in step.inputs if given.default is not MISSING}
+        if defaults:
+            data["input defaults"] = defaults
+        if step.mounts:
+            data["mounts"] = [
+                [
+                    one.name,
+                    one.path,
+                    one.scope,
+                    scope.identity(one.sub_path),
+                    scope.identity(dict(one.files)),
+                    one.read_only,
+                ]
+                for one in step.mounts
+            ]
         if not isinstance(step.action, Nested):
             data["outputs"] = [self.output(output, scope) for output in step.outputs]
         if step.each is not None:
@@ -123,6 +142,8 @@ class _Keying:
             data["replicas"] = step.replicas
         if step.cache.version:
             data["version"] = step.cache.version
+        if step.cache.key is not None:
+            data["key"] = scope.identity(step.cache.key)
         return data
 
     def output(self, output: Output, scope: _Scope) -> Any:
@@ -147,6 +168,9 @@ class _Keying:
                 return {**text, "env": scope.identity(env), "workdir": workdir}
             case Nested(name=name):
                 return self.nested(step, name, scope, path)
+            case Pod():
+                values = {name: scope.identity(value) for name, value in action_values(step.action)}
+                return {"pod": values, "as written": encode(step.action)}
             case other:
                 return {other.kind: encode(other)}
 
@@ -162,6 +186,9 @@ class _Keying:
         """A workflow is what its outputs are made of. Its steps get keys as if they stood where the call stands."""
         target = self.definitions[name]
         given = {item.name: item.value for item in step.inputs}
+        if name in self.inside:
+            self.found.private.setdefault(path, "it calls itself")
+            return {"workflow": name, "inputs": scope.identity(given)}
         changing = set(step.loop.carry) if step.loop is not None else set()
         around = self.surroundings(step, scope, given)
         params: dict[str, Value] = {}
@@ -174,7 +201,9 @@ class _Keying:
             else:
                 outer: dict[tuple[str, ...], Node] = {("item",): reference("item_of", around)}
                 params[param.name] = map_value(scope.stand_in(value), functools.partial(replace, swap=outer))
+        self.inside.append(name)
         keys = self.level(target, name, params, path + "/")
+        self.inside.pop()
         inside = _Scope(params, keys)
         if any(self.found.private.get(f"{path}/{inner}") for inner in keys):
             self.found.private.setdefault(path, "a step inside it runs each time")
@@ -186,7 +215,7 @@ def _reads_outcomes(step: Step) -> str:
     """How a step ended depends on more than its content."""
     for given in step.inputs:
         for expr in (given.value,) if type(given.value) is Expr else expressions(given.value):
-            if ".outcome" in expr.text or '["outcome"]' in expr.text:
+            if any(word in expr.text for word in (".outcome", '["outcome"]', ".exit_code", '["exit_code"]')):
                 return "it reads how another step ended"
     return ""
 
@@ -194,6 +223,10 @@ def _reads_outcomes(step: Step) -> str:
 def _private(step: Step) -> str:
     if not step.cache.enabled:
         return "cache is off"
+    if step.cache.key is not None and not isinstance(step.action, Suspend):
+        return ""
+    if any(mount.scope == "run" for mount in step.mounts):
+        return "it shares a folder with other steps"
     if isinstance(step.action, Suspend | Http | Resource):
         return f"a {step.action.kind} step acts on the world outside"
     return ""

@@ -29,7 +29,7 @@ class Peak:
     total: int
     """The sum over all steps: what would be reserved if nothing ever finished."""
     open: tuple[str, ...] = ()
-    """Steps whose size is only known at run time. They are counted as one task each."""
+    """Steps whose size is only known at run time. They are counted as one task each; calls of a workflow around them as none."""
 
     maybe: tuple[str, ...] = ()
     """Steps of the set that may turn out not to run: then the peak is smaller."""
@@ -102,6 +102,8 @@ def _peak(level: Level, resource: str, done: frozenset[str], counts: Counts) -> 
     unknown: list[str] = []
     for i, planned in enumerate(level.steps):
         weight = 0
+        if planned.recursive and planned.runs != "no" and not planned.exempt:
+            unknown.append(planned.path)
         if planned.inner is not None or resource in planned.step.resources:
             part = None if _over(planned, done) else _weight(planned, resource, done, counts)
             if part is not None:

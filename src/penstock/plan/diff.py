@@ -96,7 +96,9 @@ def _other(a: Planned, b: Planned) -> list[str]:
             found.append(f"{resource}: {quantity.show(x, resource)} → {quantity.show(y, resource)}")
     if a.tasks != b.tasks:
         found.append(f"tasks: {a.tasks} → {b.tasks}")
-    for name in ("when", "trigger", "queue", "priority", "timeout", "retry", "placement", "needs", "group"):
+    for name in (
+        "when", "trigger", "queue", "priority", "timeout", "retry", "placement", "needs", "group", "exempt", "tolerates", "locks",
+    ):  # fmt: skip
         x, y = getattr(a.step, name), getattr(b.step, name)
         if x != y:
             found.append(f"{name}: {_shown(x)} → {_shown(y)}")
@@ -104,6 +106,8 @@ def _other(a: Planned, b: Planned) -> list[str]:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(value)) or "none"
     return "none" if value is None else str(value)
 
 
@@ -119,7 +123,7 @@ def _peaks(before: Plan, after: Plan) -> tuple[str, ...]:
 
 def _whole(before: Plan, after: Plan) -> tuple[str, ...]:
     found = []
-    for name in ("queue", "priority", "parallel", "timeout", "fail_fast"):
+    for name in ("queue", "priority", "parallel", "timeout", "fail_fast", "judged_by", "locks"):
         x, y = getattr(before.workflow, name), getattr(after.workflow, name)
         if x != y:
             found.append(f"{name}: {_shown(x)} → {_shown(y)}")

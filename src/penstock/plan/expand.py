@@ -5,19 +5,20 @@ Called by plan.make. A fan-out stays one node with a count, however large; what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 from penstock.errors import PlanError, Problem
 from penstock.graph.evaluate import ABSENT, EvaluationError, evaluate, resolve
 from penstock.graph.expr import Expr, references
-from penstock.graph.model import MISSING, Nested, Step, Value, Workflow, expressions
+from penstock.graph.model import MISSING, Input, Nested, Step, Value, Workflow, expressions
 from penstock.plan.antichain import Order
 
 MOST_STEPS = 200_000
 """Of nested workflows, written out. Thirty levels that each call the next one twice would be a thousand million."""
+ITSELF = "known at run time: it calls itself"
 ENUMERATE = 10_000
 """Up to so many items are looked at one by one, for conditions and nested loops over them; above, counts are bounds."""
 
@@ -66,9 +67,13 @@ class Planned:
     rounds: int | None = None
     """At most so many, for a while loop."""
     exempt: bool = False
-    """An exit handler: never queued."""
+    """Never queued: an exit handler, or declared so."""
     inner: Level | None = None
     """The steps of the workflow that this step calls."""
+    recursive: bool = False
+    """It calls a workflow around it, which is not written out again."""
+    repeats: bool = False
+    """Somewhere inside it, it is called again: how often, nobody knows beforehand."""
 
     @property
     def width(self) -> Size:
@@ -107,7 +112,7 @@ def _walk(level: Level, calls: Size) -> Iterator[tuple[Planned, Size]]:
     for planned in level.steps:
         yield planned, calls
         if planned.inner is not None:
-            again = calls.times(planned.tasks)
+            again = Size(None, False, ITSELF) if planned.repeats else calls.times(planned.tasks)
             if planned.rounds is not None:
                 again = again.times(Size(planned.rounds, False, "a while loop"))
             yield from _walk(planned.inner, again)
@@ -130,6 +135,8 @@ class _Expansion:
     definitions: Mapping[str, Workflow]
     orders: Mapping[str, tuple[list[str], Mapping[str, tuple[str, ...]]]]
     room: int = MOST_STEPS
+    closed: set[str] = field(default_factory=set)
+    """Definitions that are called from within themselves, as far as has been seen."""
 
     def level(
         self,
@@ -151,38 +158,86 @@ class _Expansion:
                     where=prefix.rstrip("/"),
                 )
             )
-        scope = {"params": params, "steps": ABSENT, "item": ABSENT, "inputs": ABSENT, "workflow": ABSENT}
+        scope = {"params": params, **dict.fromkeys(("steps", "item", "inputs", "workflow", "run"), ABSENT)}
         by_name = {step.name: step for step in (*workflow.steps, *workflow.on_exit)}
         exits = {step.name for step in workflow.on_exit}
-        planned = [self.step(by_name[name], scope, prefix, exempt or name in exits, stack) for name in order]
+        planned: list[Planned] = []
+        idle: set[str] = set()
+        for name in order:
+            planned.append(self.step(by_name[name], scope, prefix, exempt or name in exits, stack, idle))
+            if planned[-1].runs == "no":
+                idle |= _not_given(by_name[name], self.definitions)
         return Level(tuple(planned), before)
 
-    def step(self, step: Step, scope: Mapping[str, Any], prefix: str, exempt: bool, stack: frozenset[str]) -> Planned:
+    def step(
+        self,
+        step: Step,
+        scope: Mapping[str, Any],
+        prefix: str,
+        exempt: bool,
+        stack: frozenset[str],
+        idle: Collection[str],
+    ) -> Planned:
+        """`idle`: outputs, as `step.output`, that are not there because their step is skipped."""
         tasks, runs = count_tasks(step, scope)
+        exempt = exempt or step.exempt
         inner = None
-        if isinstance(step.action, Nested) and step.action.name in self.definitions and step.action.name not in stack:
-            inner = self.call(step, step.action.name, scope, prefix, stack, exempt)
+        recursive = repeats = False
+        name = step.action.name if isinstance(step.action, Nested) else ""
+        if name in stack:
+            recursive = True
+            if runs != "no":
+                self.closed.add(name)
+        elif name in self.definitions:
+            inner = self.call(step, name, scope, prefix, stack, exempt, idle)
+            repeats = name in self.closed
+            self.closed.discard(name)
         rounds = None if step.loop is None else step.loop.max_iterations
-        return Planned(prefix + step.name, step, tasks, runs, rounds, exempt, inner)
+        return Planned(prefix + step.name, step, tasks, runs, rounds, exempt, inner, recursive, repeats)
 
     def call(
-        self, step: Step, name: str, scope: Mapping[str, Any], prefix: str, stack: frozenset[str], exempt: bool
+        self,
+        step: Step,
+        name: str,
+        scope: Mapping[str, Any],
+        prefix: str,
+        stack: frozenset[str],
+        exempt: bool,
+        idle: Collection[str],
     ) -> Level:
         target = self.definitions[name]
         changing = set(step.loop.carry) if step.loop is not None else set()
-        given = {item.name: item.value for item in step.inputs}
+        given = {item.name: item for item in step.inputs}
         params = {}
         for param in target.params:
+            known = ABSENT if param.default is MISSING else param.default
             if param.name in changing:
-                params[param.name] = ABSENT
+                known = ABSENT
             elif param.name in given:
-                params[param.name] = _known(given[param.name], scope)
-            else:
-                params[param.name] = ABSENT if param.default is MISSING else param.default
+                known = _known(given[param.name], scope, idle, known)
+            params[param.name] = known
         return self.level(target, name, params, f"{prefix}{step.name}/", stack | {name}, exempt)
 
 
-def _known(value: Value, scope: Mapping[str, Any]) -> Any:
+def _not_given(step: Step, definitions: Mapping[str, Workflow]) -> set[str]:
+    """What others cannot read of a step that is skipped. A loop gives an empty list."""
+    if step.each is not None:
+        return set()
+    outputs = definitions[step.action.name].outputs if isinstance(step.action, Nested) else step.outputs
+    return {f"{step.name}.{output.name}" for output in outputs if output.default is MISSING}
+
+
+def _known(given: Input, scope: Mapping[str, Any], idle: Collection[str], default: Any) -> Any:
+    """What a parameter is; `default`: what it is when nothing is given."""
+    value = given.value
+    if idle and any(
+        path[0] == "steps" and len(path) > 3 and f"{path[1]}.{path[3]}" in idle
+        for expr in expressions(value)
+        for path in references(expr.text)
+    ):
+        if given.default is MISSING:
+            return default
+        value = given.default
     try:
         return resolve(value, scope)
     except EvaluationError:

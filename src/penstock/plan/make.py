@@ -134,6 +134,8 @@ class Plan:
             data["rounds"] = planned.rounds
         if planned.exempt:
             data["exempt"] = True
+        if planned.recursive:
+            data["recursive"] = True
         if planned.path in self.keys.private:
             data["private"] = self.keys.private[planned.path]
         return data

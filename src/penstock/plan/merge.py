@@ -16,7 +16,7 @@ from typing import Any
 from penstock.graph import codec
 from penstock.graph.codec import canonical, digest_of, encode, encode_value
 from penstock.graph.expr import Expr, Node, reference, replace
-from penstock.graph.model import MISSING, Edge, Nested, Output, Parameter, Retry, Step, Workflow, edges_of
+from penstock.graph.model import MISSING, Edge, Lock, Nested, Output, Parameter, Retry, Step, Workflow, edges_of
 from penstock.graph.order import topological
 from penstock.graph.rewrite import as_node, map_step, map_value
 from penstock.plan.dedupe import content_keys
@@ -106,7 +106,7 @@ def merge(workflows: Sequence[tuple[Workflow, Mapping[str, Any]]], name: str | N
     ]
     change = {id(plan): each for plan, each in zip(plans, rewrite, strict=True)}
     queue, priority = _common(plans, "queue"), _common(plans, "priority")
-    for attribute in ("unit", "fail_fast", "labels"):
+    for attribute in ("unit", "fail_fast", "judged_by", "labels", "extra"):
         if len({canonical(encode_value(getattr(plan.workflow, attribute))) for plan in plans}) > 1:
             notes.append(f"{attribute} differs between the workflows; what is not the same in all was left out")
     for identity, group in groups.items():
@@ -119,7 +119,8 @@ def merge(workflows: Sequence[tuple[Workflow, Mapping[str, Any]]], name: str | N
         params=tuple(params), steps=_ordered([steps[i] for i in steps if i not in exits]), outputs=tuple(_outputs(plans, labels, rewrite)),
         on_exit=_ordered([steps[i] for i in steps if i in exits]), queue=queue, priority=priority, unit=_common(plans, "unit"),
         parallel=_limit(plans, "parallel", notes), timeout=_limit(plans, "timeout", notes),
-        fail_fast=bool(_common(plans, "fail_fast")), definitions=definitions,
+        fail_fast=bool(_common(plans, "fail_fast")), judged_by=_common(plans, "judged_by") or "handled", locks=_locks(plans, rewrite),
+        extra=plans[0].workflow.extra if all(plan.workflow.extra == plans[0].workflow.extra for plan in plans) else {}, definitions=definitions,
         labels={key: value for key, value in plans[0].workflow.labels.items() if all(p.workflow.labels.get(key) == value for p in plans)},
         doc=plans[0].workflow.doc if len(plans) == 1 else "",
     )  # fmt: skip
@@ -198,6 +199,12 @@ def _identify(plan: Plan, label: str, renamed: Mapping[str, str]) -> list[_Membe
         ]
         edges = sorted([found[up].identity, sorted(outcomes)] for up, outcomes in edges_of(step).items())
         salt = label if name in exits else ""
+        if step.exempt or step.tolerates or step.locks:
+            held = [
+                [encode_value(map_value(lock.name, lambda node: replace(node, swap))), lock.limit]
+                for lock in step.locks
+            ]
+            salt += canonical([step.exempt, sorted(step.tolerates), held])
         if isinstance(step.action, Nested):
             # The same work may be asked for with other resources inside; such calls stay apart.
             salt += _closure_digest(definitions[step.action.name], plan.workflow)
@@ -248,13 +255,18 @@ def _definitions(plans: Sequence[Plan]) -> tuple[tuple[Workflow, ...], list[dict
 def _closure_digest(definition: Workflow, root: Workflow) -> str:
     """Of a definition and of all that it calls, whatever they are named."""
     by_name = {each.name: each for each in root.definitions}
+    around: list[str] = []
 
     def content(one: Workflow) -> str:
+        if one.name in around:  # it calls itself: so many levels up
+            return f"{len(around) - around.index(one.name)} up"
+        around.append(one.name)
         called = {
             step.action.name: content(by_name[step.action.name])
             for step in (*one.steps, *one.on_exit)
             if isinstance(step.action, Nested)
         }
+        around.pop()
         steps = tuple(_recalled(step, called) for step in one.steps)
         exits = tuple(_recalled(step, called) for step in one.on_exit)
         return digest_of(encode(dataclasses.replace(one, name="", steps=steps, on_exit=exits)))
@@ -342,6 +354,16 @@ def _retry_order(retry: Retry) -> tuple[int, str]:
 def _common(plans: Sequence[Plan], attribute: str) -> Any:
     found = {getattr(plan.workflow, attribute) for plan in plans}
     return found.pop() if len(found) == 1 else None
+
+
+def _locks(plans: Sequence[Plan], rewrite: Sequence[_Rewrite]) -> tuple[Lock, ...]:
+    """All that any of them holds."""
+    found: dict[str, Lock] = {}
+    for plan, change in zip(plans, rewrite, strict=True):
+        for lock in plan.workflow.locks:
+            moved = dataclasses.replace(lock, name=change.value(lock.name))
+            found.setdefault(canonical(encode(moved)), moved)
+    return tuple(found[key] for key in sorted(found))
 
 
 def _limit(plans: Sequence[Plan], attribute: str, notes: list[str]) -> Any:

@@ -98,7 +98,7 @@ def stages(level: Level, workflow: Workflow) -> list[Stage]:
         if not forms_stage(planned):
             continue
         prefix = planned.path.rpartition("/")[0]
-        group = planned.step.group
+        group = None if planned.step.exempt else planned.step.group  # what does not queue waits for nobody
         # A group may be named like a step; they are two stages all the same.
         name = planned.path if group is None else f"{prefix}/{group}".lstrip("/")
         found.setdefault((name, group is not None), []).append((planned, calls))

@@ -143,6 +143,18 @@ class Standing(NamedTuple):
     document: str
 
 
+class Ask(NamedTuple):
+    """Somebody asks for locks: a task, or a run itself (task "")."""
+
+    run: int
+    task: str
+    names: Mapping[str, int]
+    """Name -> how many may hold it."""
+    priority: int = 0
+    held: bool = False
+    """It has them, and they have been forgotten."""
+
+
 class Engine(NamedTuple):
     """A process that works on runs; see liveness.py."""
 

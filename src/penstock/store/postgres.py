@@ -35,7 +35,7 @@ CHUNK = 5000
 ROWS = 500
 """Rows in one INSERT: its JSON may not pass 256 MB."""
 TYPES = {
-    **dict.fromkeys(("run", "seq", "attempt", "number", "version"), "bigint"),
+    **dict.fromkeys(("run", "seq", "attempt", "number", "version", "held", "most", "rank"), "bigint"),
     **dict.fromkeys(("at", "started", "ended"), "float8"),
 }
 """Of columns that are written many rows at a time, where it is not text."""

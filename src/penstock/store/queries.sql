@@ -240,3 +240,36 @@ SELECT count(*) FROM workloads WHERE engine = ? AND state <> 'over'
 
 -- name: gc_workloads
 DELETE FROM workloads WHERE run = ?
+
+-- name: put_lock
+-- Who asks again keeps its place, and what it has.
+INSERT INTO locks (name, run, task, engine, held, most, rank, number) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (name, run, task) DO UPDATE SET engine = excluded.engine
+
+-- name: locks_of_task
+SELECT name, most FROM locks WHERE run = ? AND task = ?
+
+-- name: drop_locks
+DELETE FROM locks WHERE run = ? AND task = ? AND engine = ?
+
+-- name: take_locks
+UPDATE locks SET held = 1 WHERE run = ? AND task = ?
+
+-- name: locks_in_line
+-- The first of those who wait for a name.
+SELECT rank, run, number, task, most FROM locks WHERE name = ? AND held = 0 ORDER BY rank, run, number LIMIT ?
+
+-- name: locks_held
+SELECT name, count(*) FROM locks WHERE name IN (*) AND held = 1 GROUP BY name
+
+-- name: lock_holders
+SELECT name, run, task, engine FROM locks WHERE name IN (*) AND held = 1 ORDER BY name, run, task
+
+-- name: locks_of_engine
+SELECT DISTINCT run, task FROM locks WHERE engine = ? AND held = 1
+
+-- name: drop_locks_of
+DELETE FROM locks WHERE engine = ?
+
+-- name: gc_locks
+DELETE FROM locks WHERE run = ?

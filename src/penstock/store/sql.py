@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 from penstock.store import driver
 from penstock.store.base import (
+    Ask,
     Batch,
     Disconnected,
     Engine,
@@ -422,12 +423,30 @@ class Store:
         """Removes an engine, what it held and what it waited for. Its runs stay its own until somebody takes them over."""
 
         def work() -> None:
-            for name in ("drop_engine", "drop_leases_of", "drop_waiters_of"):
+            for name in ("drop_engine", "drop_leases_of", "drop_waiters_of", "drop_locks_of"):
                 self._db.write(name, (id,))
             if self._db.rows("workloads_of_engine", (id,))[0][0]:
                 self._db.write("end_workloads_of", (self.next_decision(), id))
 
         self._own(work)
+
+    # Locks
+
+    def lock(
+        self, engine: str, asks: Sequence[Ask], frees: Sequence[tuple[int, str]] = (), names: Sequence[str] = ()
+    ) -> set[tuple[int, str]]:
+        """Let go of the locks of some tasks, ask for those of others, and see who is next. `names`: look at who waits for these,
+        too. Returns every (run, task) at this engine that holds what it asked for, now or before."""
+        from penstock.store.locks import hand_out
+
+        return self._own(lambda: hand_out(self._db, engine, self._next("locks"), asks, frees, names))
+
+    def lock_holders(self, names: Sequence[str]) -> dict[str, list[Holder]]:
+        """Who holds each of these names now."""
+        found: dict[str, list[Holder]] = {name: [] for name in names}
+        for name, run, task, engine in self._db.within("lock_holders", list(names)):
+            found[name].append(Holder(name, engine, run, task))
+        return found
 
     # Queues
 
@@ -496,7 +515,7 @@ class Store:
         run = self.run_by_number(number)
         if run is None or not self._db.write("gc_run", (number,)):
             return 0
-        for name in ("gc_events", "gc_tasks", "gc_waiters", "gc_requests", "gc_outbox", "gc_workloads"):
+        for name in ("gc_events", "gc_tasks", "gc_waiters", "gc_requests", "gc_outbox", "gc_workloads", "gc_locks"):
             self._db.write(name, (number,))
         self._db.write("gc_workflow", (run.digest,))
         return 1

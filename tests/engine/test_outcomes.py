@@ -1,0 +1,502 @@
+"""What a step is given when others gave nothing, whose failure counts, how a workflow is judged, how deep calls may go, how many
+tasks run at a time. On the scripted backend and a clock that jumps; each run is folded from its log once more at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.artifacts.values import loads
+from penstock.backends.base import Ended, Order
+from penstock.engine.blueprint import blueprints
+from penstock.engine.live import Live
+from penstock.engine.machine import DEEPEST, Machine
+from penstock.engine.replay import replay
+from penstock.graph.check import errors
+from penstock.graph.expr import Expr
+from penstock.graph.links import links_of
+from penstock.graph.model import (
+    Cache,
+    Edge,
+    ForEach,
+    Input,
+    Nested,
+    Outcome,
+    Output,
+    Parameter,
+    Retry,
+    Script,
+    Step,
+    Suspend,
+    Unit,
+    Workflow,
+)
+from penstock.graph.types import INT, STR
+from penstock.store.base import Batch
+from penstock.store.sql import open_store
+from tests.engine.yard import CPU, Yard, flow
+
+E = Expr.of
+SUCCEEDED, FAILED, ERRORED, SKIPPED, OMITTED = (
+    Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED, Outcome.SKIPPED, Outcome.OMITTED,
+)  # fmt: skip
+ENDED = frozenset({SUCCEEDED, FAILED, ERRORED, SKIPPED, OMITTED})
+BAD = frozenset({FAILED, ERRORED})
+
+
+def s(name: str, *needs: str | Edge, **fields: Any) -> Step:
+    fields.setdefault("cache", Cache(enabled=False))
+    fields.setdefault("action", Script(source=name))
+    return Step(name=name, needs=tuple(Edge(up) if isinstance(up, str) else up for up in needs), **fields)
+
+
+def call(name: str, inner: str, *needs: str | Edge, **fields: Any) -> Step:
+    return s(name, *needs, action=Nested(name=inner), **fields)
+
+
+def given(**values: Any) -> tuple[Input, ...]:
+    return tuple(value if isinstance(value, Input) else Input(name=name, value=value) for name, value in values.items())
+
+
+class Ran:
+    """A run that is over."""
+
+    def __init__(self, yard: Yard, live: Live) -> None:
+        self.yard = yard
+        self.live = live
+        self.state = live.state
+        self.outputs = loads(live.outputs_text or "{}")
+        with open_store(yard.where) as store:
+            self.rows = {row.task: row for row in store.tasks(live.number)}
+        self.states = {path: row.state for path, row in self.rows.items()}
+        self.orders: list[Order] = next(iter(yard.engines[0].backends.values())).orders
+
+    def order(self, task: str) -> Order:
+        return next(order for order in self.orders if order.task == task)
+
+
+def run(place: Path, workflow: Workflow, script: Any = lambda order: None, params: Mapping[str, Any] | None = None) -> Ran:  # fmt: skip
+    yard = Yard(place / ".penstock")
+
+    async def main(yard: Yard) -> Live:
+        return yard.submit(yard.go(yard.engine(script)), workflow, params, fresh=False)
+
+    ran = Ran(yard, yard.play(main))
+    folded(ran, workflow)
+    return ran
+
+
+def folded(ran: Ran, workflow: Workflow) -> None:
+    """The log says the same again: every event has its place, and the end is the same."""
+    live = ran.live
+    with open_store(ran.yard.where) as store:
+        machine = Machine(
+            blueprints(workflow, links_of(workflow)), live.run.params, live.machine.fetch, run=live.machine.run
+        )
+        again = Live(live.run, machine, Batch(), live.now)
+        left = replay(again, store)
+    assert not left
+    assert machine.ignored == 0
+    assert machine.outcome is not None
+    assert (machine.outcome.value, machine.outputs) == (live.state, live.machine.outputs)
+    assert machine.root.steps == live.machine.root.steps
+    assert machine.busy == 0
+
+
+def failing(*names: str, code: int | None = None) -> Any:
+    def script(order: Order) -> Any:
+        if order.step.name in names or order.task in names:
+            return Ended(id="", outcome=FAILED, exit_code=code, message="broken")
+        return None
+
+    return script
+
+
+# -- an input that nobody gave --------------------------------------------------------------------------------------------
+
+MAYBE = s("maybe", when=E("params.go"), outputs=(Output(name="x", type=STR),))
+GO = (Parameter(name="go", default=False),)
+
+
+@pytest.mark.parametrize("value", ["steps.maybe.outputs.x", "steps.maybe.outputs.x + '!'"])
+def test_a_default_stands_in_for_an_output_that_is_not_there(tmp_path: Path, value: str) -> None:
+    reader = s("reader", inputs=(Input(name="i", value=E(value), default=E("params.other")),))
+    work = flow(MAYBE, reader, params=(*GO, Parameter(name="other", default="spare")))
+    assert run(tmp_path / "a", work).order("reader").inputs == {"i": "spare"}
+    ran = run(tmp_path / "b", work, lambda order: {"x": "y"} if order.step.name == "maybe" else None, {"go": True})
+    assert ran.order("reader").inputs == {"i": "y" if value.endswith("x") else "y!"}
+
+
+def test_a_default_does_not_hide_other_mistakes(tmp_path: Path) -> None:
+    one = s("one", outputs=(Output(name="x"),))
+    reader = s("reader", inputs=(Input(name="i", value=E("steps.one.outputs.x / 0"), default=1),))
+    ran = run(tmp_path, flow(one, reader), lambda order: {"x": 1} if order.step.name == "one" else None)
+    assert ran.states["reader"] == "errored"
+
+
+def test_without_a_default_it_is_an_error_as_before(tmp_path: Path) -> None:
+    ran = run(tmp_path, flow(MAYBE, s("reader", inputs=given(i=E("steps.maybe.outputs.x"))), params=GO))
+    assert ran.states["reader"] == "errored"
+    assert "maybe gave no x" in ran.rows["reader"].info["message"]
+
+
+def test_a_called_workflow_falls_back_on_its_own_default(tmp_path: Path) -> None:
+    inner = Workflow(
+        name="inner",
+        params=(Parameter(name="p", default="own"), Parameter(name="q"), Parameter(name="r", default="own")),
+        steps=(s("x", inputs=given(p=E("params.p"), q=E("params.q"), r=E("params.r"))),),
+    )
+    missing = E("steps.maybe.outputs.x")
+    inputs = (
+        Input(name="p", value=missing),
+        Input(name="q", value=missing, default="input's"),
+        Input(name="r", value=missing, default="input's"),
+    )
+    ran = run(tmp_path / "a", flow(MAYBE, call("c", "inner", inputs=inputs), params=GO, definitions=(inner,)))
+    assert ran.order("c/x").inputs == {"p": "own", "q": "input's", "r": "input's"}
+    ran = run(
+        tmp_path / "b",
+        flow(MAYBE, call("c", "inner", inputs=given(q=missing)), params=GO, definitions=(inner,)),
+    )
+    assert ran.states["c"] == "errored"
+
+
+# -- whose failure counts ---------------------------------------------------------------------------------------------------
+
+
+def test_a_tolerated_failure_is_none_of_the_workflow_s(tmp_path: Path) -> None:
+    work = flow(s("a", tolerates=BAD), s("b", Edge("a", ENDED)), s("c", "a"), fail_fast=True)
+    ran = run(tmp_path, work, failing("a"))
+    assert ran.state == "succeeded"
+    assert ran.states == {"a": "failed", "b": "succeeded", "c": "omitted"}
+
+
+def test_only_what_is_tolerated_is(tmp_path: Path) -> None:
+    ran = run(tmp_path, flow(s("a", tolerates=frozenset({ERRORED}))), failing("a"))
+    assert ran.state == "failed"
+
+
+def test_a_loop_and_a_call_and_an_exit_handler_may_fail_in_part(tmp_path: Path) -> None:
+    each = ForEach(axes=({"i": (0, 1)},))
+    inner = Workflow(name="inner", steps=(s("x"),))
+    work = flow(
+        s("loop", each=each, tolerates=BAD),
+        call("c", "inner", tolerates=BAD),
+        s("after", Edge("loop", ENDED), Edge("c", ENDED)),
+        definitions=(inner,),
+        on_exit=(s("z", tolerates=BAD),),
+        fail_fast=True,
+    )
+    ran = run(tmp_path, work, failing("loop[1]", "x", "z"))
+    assert ran.state == "succeeded"
+    assert ran.states["after"] == "succeeded"
+    assert (ran.states["loop[1]"], ran.states["c"], ran.states["z"]) == ("failed", "failed", "failed")
+
+
+def test_exit_handlers_are_told_what_failed(tmp_path: Path) -> None:
+    reader = s("z", inputs=given(failures=E("workflow.failures"), outcome=E("workflow.outcome")))
+    ran = run(tmp_path, flow(s("a", tolerates=BAD), s("b"), s("c"), on_exit=(reader,)), failing("a", "b"))
+    assert ran.order("z").inputs == {
+        "outcome": "failed",
+        "failures": [
+            {"step": "a", "outcome": "failed", "message": "a failed: broken"},
+            {"step": "b", "outcome": "failed", "message": "b failed: broken"},
+        ],
+    }
+
+
+def test_the_exit_code_of_a_step_can_be_read(tmp_path: Path) -> None:
+    reader = s(
+        "z",
+        Edge("a", ENDED),
+        Edge("b", ENDED),
+        inputs=given(a=E("steps.a.exit_code"), b=E("steps.b.exit_code"), c=E("steps.c.exit_code")),
+    )
+    work = flow(s("a"), s("b"), s("c"), s("never", when=E("false || params.no")), reader, params=(Parameter(name="no", default=False),))  # fmt: skip
+
+    def script(order: Order) -> Any:
+        if order.step.name == "a":
+            return Ended(id="", outcome=FAILED, exit_code=3, message="broken")
+        return Outcome.ERRORED if order.step.name == "b" else None
+
+    ran = run(tmp_path, work, script)
+    assert ran.order("z").inputs == {"a": 3, "b": -1, "c": 0}
+
+
+# -- judged by leaves -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "steps, broken, state",
+    [
+        ((s("a"), s("b", "a")), ["a"], "failed"),
+        ((s("a"), s("b", Edge("a", BAD))), ["a"], "succeeded"),
+        ((s("a"), s("b", Edge("a", BAD)), s("c", "a")), ["a"], "failed"),
+        ((s("a"), s("b", Edge("a", BAD)), s("c", "a"), s("d", Edge("b", ENDED), Edge("c", ENDED))), ["a"], "succeeded"),
+        ((s("a"), s("b", Edge("a", BAD)), s("c", "b")), ["a", "b"], "failed"),
+        ((s("a"), s("b", "a", tolerates=BAD)), ["a"], "succeeded"),
+        ((s("a", tolerates=BAD), s("b", "a")), ["a"], "failed"),
+        ((s("a", tolerates=BAD),), ["a"], "succeeded"),
+        ((s("a"), s("b", "a", when=E("false || params.no"))), [], "succeeded"),
+        ((s("a"), s("b", Edge("a", ENDED), when=E("false || params.no"))), ["a"], "failed"),
+        ((s("a"), s("m"), s("b", Edge("a", ENDED), Edge("m", ENDED), trigger=E("false"))), ["m"], "failed"),
+        ((s("a"), s("b", Edge("a", ENDED)), s("c", "b")), ["a"], "succeeded"),
+    ],
+)  # fmt: skip
+def test_a_branch_ends_as_its_last_step_that_ran(
+    tmp_path: Path, steps: tuple[Step, ...], broken: list[str], state: str
+) -> None:
+    work = flow(*steps, judged_by="leaves", params=(Parameter(name="no", default=False),))
+    assert run(tmp_path, work, failing(*broken)).state == state
+
+
+def test_one_branch_goes_on_when_another_has_failed_also_if_it_fails_fast(tmp_path: Path) -> None:
+    work = flow(
+        s("a"), s("b", "a"), s("handle", Edge("a", BAD)), s("c"), s("d", "c"), judged_by="leaves", fail_fast=True
+    )
+
+    def script(order: Order) -> Any:
+        return (1.0, FAILED) if order.step.name == "a" else 5.0
+
+    ran = run(tmp_path, work, script)
+    assert ran.state == "failed"
+    assert ran.states == {"a": "failed", "b": "omitted", "handle": "succeeded", "c": "succeeded", "d": "succeeded"}
+
+
+def test_how_a_call_was_judged_is_its_outcome(tmp_path: Path) -> None:
+    inner = Workflow(name="inner", steps=(s("x"), s("y", "x")), judged_by="leaves")
+    work = flow(
+        call("c", "inner"),
+        s("failed", Edge("c", frozenset({FAILED}))),
+        s("errored", Edge("c", frozenset({ERRORED}))),
+        definitions=(inner,),
+        judged_by="leaves",
+    )
+    ran = run(tmp_path / "a", work, failing("x"))
+    assert (ran.states["failed"], ran.states["errored"]) == ("succeeded", "omitted")
+    ran = run(tmp_path / "b", work, lambda order: ERRORED if order.step.name == "x" else None)
+    assert (ran.states["failed"], ran.states["errored"]) == ("omitted", "succeeded")
+
+
+def assessed(workflow: Workflow, outcomes: Mapping[str, str]) -> str:
+    """As Argo goes over it: from the roots, every path by itself, each with how its last step that ran ended."""
+    below: dict[str, list[str]] = {one.name: [] for one in workflow.steps}
+    for one in workflow.steps:
+        for edge in one.needs:
+            below[edge.step].append(one.name)
+    phases: dict[str, set[str]] = {}
+
+    def visit(name: str, branch: str) -> None:
+        if outcomes[name] in ("succeeded", "failed", "errored"):
+            branch = outcomes[name]
+        if not below[name]:
+            phases.setdefault(name, set()).add(branch)
+        for other in below[name]:
+            visit(other, branch)
+
+    for one in workflow.steps:
+        if not one.needs:
+            visit(one.name, "succeeded")
+    by_name = {one.name: one for one in workflow.steps}
+    for name, seen in phases.items():
+        bad = seen & {"failed", "errored"}
+        if bad and not any(Outcome(phase) in by_name[name].tolerates for phase in bad):
+            return "failed"
+    return "succeeded"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_graphs_are_judged_as_argo_does(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    sets = [frozenset({SUCCEEDED, SKIPPED}), BAD, ENDED, frozenset({SUCCEEDED}), frozenset({SKIPPED, OMITTED})]
+    steps: list[Step] = []
+    for number in range(chance.randint(2, 8)):
+        ups = chance.sample(steps, min(len(steps), chance.randint(0, 2)))
+        when = E("false || params.no") if chance.random() < 0.15 else None
+        tolerates = BAD if chance.random() < 0.2 else frozenset()
+        steps.append(
+            s(f"s{number}", *(Edge(up.name, chance.choice(sets)) for up in ups), when=when, tolerates=tolerates)
+        )
+    work = flow(*steps, judged_by="leaves", params=(Parameter(name="no", default=False),))
+    if errors(work):  # it waits for what cannot be
+        return
+    broken = [one.name for one in steps if chance.random() < 0.4]
+    ran = run(tmp_path, work, failing(*broken))
+    assert ran.state == assessed(work, ran.states)
+
+
+# -- never queued -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_is_exempt_does_not_queue_nor_does_what_it_calls(tmp_path: Path) -> None:
+    inner = Workflow(name="inner", steps=(s("x", resources={"cpu": CPU}),))
+    work = flow(
+        s("big", resources={"cpu": CPU}),
+        s("hook", resources={"cpu": CPU}, exempt=True),
+        call("c", "inner", exempt=True),
+        definitions=(inner,),
+    )
+    yard = Yard(tmp_path / ".penstock", cpu=1)
+
+    async def main(yard: Yard) -> Live:
+        return yard.submit(yard.go(yard.engine(lambda order: 10.0)), work)
+
+    live = yard.play(main)
+    assert live.state == "succeeded"
+    assert yard.clock.elapsed < 12, "nobody waited for anybody"
+    assert [event.task for event in yard.events(live, "reservation.admitted")] == ["big"]
+    assert yard.left() == []
+
+
+# -- calling oneself ---------------------------------------------------------------------------------------------------------
+
+
+def countdown(until: int) -> Workflow:
+    """Calls itself until the number is reached; gives how deep it got."""
+    step = s("look", inputs=given(n=E("params.n")), outputs=(Output(name="n", type=INT),))
+    more = call(
+        "more", "down", when=E(f"steps.look.outputs.n < {until}"), inputs=given(n=E("steps.look.outputs.n + 1"))
+    )
+    down = Workflow(
+        name="down",
+        params=(Parameter(name="n", type=INT),),
+        steps=(step, more),
+        outputs=(
+            Output(name="deepest", type=INT, value=E(f"steps.look.outputs.n < {until} ? steps.more.outputs.deepest : steps.look.outputs.n")),
+        ),
+    )  # fmt: skip
+    return flow(
+        call("first", "down", inputs=given(n=1)),
+        definitions=(down,),
+        outputs=(Output(name="deepest", type=INT, value=E("steps.first.outputs.deepest")),),
+    )
+
+
+def same(order: Order) -> Any:
+    return {"n": order.inputs["n"]} if order.step.name == "look" else None
+
+
+def test_a_workflow_may_call_itself(tmp_path: Path) -> None:
+    ran = run(tmp_path, countdown(5), same)
+    assert (ran.state, ran.outputs) == ("succeeded", {"deepest": 5})
+    assert "first/more/more/more/more/look" in ran.states
+
+
+def test_a_hundred_calls_deep_and_no_deeper(tmp_path: Path) -> None:
+    ran = run(tmp_path / "a", countdown(DEEPEST), same)
+    assert (ran.state, ran.outputs) == ("succeeded", {"deepest": DEEPEST})
+    ran = run(tmp_path / "b", countdown(DEEPEST + 1), same)
+    assert ran.state == "failed"
+    (errored,) = [row for row in ran.rows.values() if row.state == "errored" and "calls deep" in row.info["message"]]
+    assert errored.task == "first" + "/more" * DEEPEST
+
+
+@pytest.mark.parametrize("unit", list(Unit))
+def test_what_calls_itself_goes_through_the_queue_level_by_level(tmp_path: Path, unit: Unit) -> None:
+    work = countdown(4)
+    (down,) = work.definitions
+    heavy = dataclasses.replace(down.steps[0], resources={"cpu": CPU})
+    work = dataclasses.replace(work, definitions=(dataclasses.replace(down, steps=(heavy, *down.steps[1:])),))
+    yard = Yard(tmp_path / ".penstock", cpu=1)
+
+    async def main(yard: Yard) -> list[Live]:
+        engine = yard.go(yard.engine(lambda order: (5.0, same(order))))
+        return [yard.submit(engine, work, unit=str(unit)) for _ in range(2)]
+
+    lives = yard.play(main)
+    assert [live.state for live in lives] == ["succeeded"] * 2
+    assert yard.most == {"cpu": CPU}
+    assert yard.left() == []
+
+
+def test_a_tree_of_calls(tmp_path: Path) -> None:
+    inner = Workflow(
+        name="half",
+        params=(Parameter(name="n", type=INT),),
+        steps=(
+            s("leaf", when=E("params.n == 1")),
+            call(
+                "part", "half", when=E("params.n > 1"), each=ForEach(axes=({"i": (0, 1)},)), inputs=given(n=E("params.n / 2"))
+            ),
+        ),
+    )  # fmt: skip
+    ran = run(tmp_path, flow(call("all", "half", inputs=given(n=16)), definitions=(inner,)))
+    assert ran.state == "succeeded"
+    assert len([path for path, state in ran.states.items() if path.endswith("leaf") and state == "succeeded"]) == 16
+
+
+# -- so many at a time --------------------------------------------------------------------------------------------------------
+
+
+def most(yard: Yard, *parts: str) -> int:
+    spans = [(start, end) for id, start, end, _ in yard.spans if any(part in id for part in parts or ("",))]
+    return max(sum(start <= at < end for start, end in spans) for at, _ in spans)
+
+
+INNER = Workflow(name="inner", steps=(s("x", each=ForEach(axes=({"i": (0, 1, 2)},))), s("y", "x")), parallel=2)
+
+
+def test_a_run_counts_the_tasks_of_whatever_it_calls_and_not_the_calls(tmp_path: Path) -> None:
+    work = flow(
+        call("c", "inner", each=ForEach(axes=({"i": (0, 1, 2)},))),
+        s("own", each=ForEach(axes=({"i": tuple(range(5))},))),
+        parallel=3,
+        definitions=(INNER,),
+        on_exit=(s("z", each=ForEach(axes=({"i": tuple(range(6))},))),),
+    )
+    ran = run(tmp_path, work, lambda order: 10.0)
+    assert ran.state == "succeeded"
+    assert most(ran.yard, "/c[", "/own[") == 3
+    assert max(most(ran.yard, f"/c[{number}]/") for number in range(3)) == 2
+    assert most(ran.yard, "/z[") == 6, "clean-up is not held back"
+    assert ran.yard.clock.elapsed == pytest.approx((3 * 4 + 5) / 3 * 10 + 10, abs=11)
+
+
+def test_who_waits_for_a_person_takes_no_place(tmp_path: Path) -> None:
+    work = flow(s("wait", action=Suspend(duration=100)), s("a"), s("b", "a"), parallel=1)
+    ran = run(tmp_path, work, lambda order: 10.0)
+    assert ran.state == "succeeded"
+    assert ran.yard.times(ran.live.run.id, "b")[0][1] < 30
+    inner = Workflow(name="inner", steps=work.steps, parallel=1)
+    ran = run(tmp_path / "b", flow(call("c", "inner"), definitions=(inner,)), lambda order: 10.0)
+    assert ran.yard.times(ran.live.run.id, "c/b")[0][1] < 30
+
+
+def test_tasks_that_are_tried_again_or_share_their_work_do_not_lose_or_keep_a_place(tmp_path: Path) -> None:
+    each = ForEach(axes=({"i": (0, 0, 1, 1, 2)},))
+    shared = s("shared", each=each, inputs=given(i=E("item.i")), cache=Cache(), retry=Retry(limit=2))
+    tried: set[str] = set()
+
+    def script(order: Order) -> Any:
+        if order.step.name == "shared" and order.task not in tried:
+            tried.add(order.task)
+            return 1.0, FAILED
+        return 5.0
+
+    for limit in (1, 2):
+        tried.clear()
+        ran = run(tmp_path / str(limit), flow(shared, s("last", "shared"), parallel=limit), script)
+        assert ran.state == "succeeded"
+        assert most(ran.yard) <= limit
+
+
+def test_a_place_is_kept_for_nobody_who_waits_in_line(tmp_path: Path) -> None:
+    """Quota for one, room for two: who has neither holds up nobody."""
+    each = ForEach(axes=({"i": tuple(range(4))},))
+    work = flow(s("queued", each=each, resources={"cpu": CPU}), s("free", each=each), parallel=2)
+    yard = Yard(tmp_path / ".penstock", cpu=1)
+
+    async def main(yard: Yard) -> Live:
+        return yard.submit(yard.go(yard.engine(lambda order: 10.0)), work)
+
+    live = yard.play(main)
+    assert live.state == "succeeded"
+    assert most(yard) == 2
+    assert yard.clock.elapsed < 62
+    assert yard.left() == []
