@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test check bench docs format setup clean
+.PHONY: help demo test check bench docs format fuzz setup clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -23,6 +23,9 @@ check: .venv/.ready  ## format, lint, types, layers
 bench: .venv/.ready  ## measure against the bars, as a table
 	$(BIN)/python -m bench
 
+fuzz: .venv/.ready  ## every reader against hostile input, a minute each
+	@scripts/fuzz
+
 docs: .venv/.ready  ## write the generated pages of docs/reference
 	$(BIN)/python scripts/docs
 
@@ -36,4 +39,4 @@ setup: .venv/.ready
 	@PYTHON="$(PYTHON)" scripts/setup
 
 clean:  ## remove what setup and the tests made
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .fuzz

@@ -8,8 +8,8 @@ import sys
 import penstock
 
 PUBLIC = {
-    "Backoff", "BaseJob", "Cache", "ContainerJob", "FunctionJob", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
-    "Run", "RunFailed", "ScriptJob",
+    "ArgoRunner", "Backoff", "BaseJob", "Cache", "ContainerJob", "FunctionJob", "JobSetRunner", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
+    "Run", "RunFailed", "ScriptJob", "TektonRunner",
     "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "task", "when", "while_loop", "workflow",
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.author.values import WorkflowParam
     from penstock.errors import PenstockError
     from penstock.graph.model import Backoff, Cache, Outcome, Retry, Toleration, Unit
+    from penstock.service.clusters import ArgoRunner, JobSetRunner, TektonRunner
     from penstock.service.local import LocalRunner, Run, RunFailed
 
 _HOME = {
@@ -25,12 +26,13 @@ _HOME = {
     "PenstockError": "errors",
     "Backoff": "graph.model", "Cache": "graph.model", "Outcome": "graph.model", "Retry": "graph.model",
     "Toleration": "graph.model", "Unit": "graph.model",
+    "ArgoRunner": "service.clusters", "JobSetRunner": "service.clusters", "TektonRunner": "service.clusters",
     "LocalRunner": "service.local", "Run": "service.local", "RunFailed": "service.local",
 }  # fmt: skip
 
 __all__ = [
-    "Backoff", "BaseJob", "Cache", "ContainerJob", "FunctionJob", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
-    "Run", "RunFailed", "ScriptJob", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "task", "when", "while_loop", "workflow",
+    "ArgoRunner", "Backoff", "BaseJob", "Cache", "ContainerJob", "FunctionJob", "JobSetRunner", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
+    "Run", "RunFailed", "ScriptJob", "TektonRunner", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "task", "when", "while_loop", "workflow",
 ]  # fmt: skip
 
 

@@ -41,7 +41,7 @@ FILES = {
     "json too deep": ("f.json", "[" * 100_000, "P101", "flatten"),
     "yaml too deep": ("f.yaml", "[" * 5_000 + "]" * 5_000, "P101", "flatten"),
     "an alias bomb": ("f.yaml", HEAD + BOMB, "P101", "write"),
-    "another kind of document": ("f.yaml", "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\n", "P104", "penstock/v1"),
+    "another kind of document": ("f.yaml", "apiVersion: apps/v1\nkind: Deployment\n", "P830", "Penstock workflow"),
     "a newer version": ("f.yaml", "apiVersion: penstock/v9\nkind: Workflow\n", "P104", "newer"),
     "an unknown field": ("f.yaml", HEAD + "stepps: []\n", "P103", 'Did you mean "steps"'),
     "an unknown field far down": ("f.yaml", HEAD + "steps:\n- name: a\n  container: {image: i, comand: [x]}\n", "P103", 'Did you mean "command"'),

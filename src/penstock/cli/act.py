@@ -32,6 +32,7 @@ _quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.option("--fail-fast", is_flag=True, help="After a failure start nothing more.")
 @click.option("--fresh", is_flag=True, help="Run every step, even if its result is known.")
 @click.option("--new", is_flag=True, help="Do not continue an interrupted run of the same workflow; start another.")
+@click.option("--dry", is_flag=True, help="Walk through it: every step succeeds at once and nothing is run.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background and return at once.")
 @click.option("--queue", metavar="NAME", help="The queue that admits it.  [default: as the workflow says]")
 @click.option("--priority", metavar="NAME|N", help="A priority class, or a number; more goes first.  [default: 0]")
@@ -48,7 +49,7 @@ _quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @_quiet
 @_output
 def run(
-    file: str, given: tuple[str, ...], until: tuple[str, ...], fail_fast: bool, fresh: bool, new: bool, detach: bool, queue: str | None,
+    file: str, given: tuple[str, ...], until: tuple[str, ...], fail_fast: bool, fresh: bool, new: bool, dry: bool, detach: bool, queue: str | None,
     priority: str | None, unit: str | None, queues: str | None, jobs: int | None, on: tuple[str, ...], quiet: bool, output: str,
 ) -> None:  # fmt: skip
     """Run the workflow in FILE on this machine and follow it.
@@ -58,6 +59,10 @@ def run(
 
     Steps that ask for cpu, memory or the like start when their queue has that much to give: without queues, when this machine has,
     together with all other runs here. penstock why @ says what a run waits for.
+
+    A manifest of Argo Workflows, Tekton, JobSet or Kubernetes runs by the rules of its own system: in its images where podman or docker is
+    at hand, as plain commands on this machine where not. --dry walks through any workflow without running anything, so that its order, conditions
+    and loops can be seen; what it would compute is made up, and nothing of it is kept for later runs.
 
     Ctrl-C once lets the running tasks finish and leaves the rest for later; twice ends them now."""
     from penstock.backends import prestart
@@ -71,7 +76,7 @@ def run(
         from penstock.cli import acting
 
         asked = {"queue": queue, "priority": priority, "unit": unit, "queues": queues}
-        acting.run(file, given, until, fail_fast, fresh, new, detach, asked, jobs, on, quiet, output, engine)
+        acting.run(file, given, until, fail_fast, fresh, new, detach, dry, asked, jobs, on, quiet, output, engine)
     finally:
         prestart.unclaimed()
 

@@ -17,6 +17,7 @@ from penstock import service
 from penstock.backends.base import find_backend
 from penstock.cli import render
 from penstock.errors import Problem, UserError, nearest
+from penstock.formats.report import Report
 from penstock.graph.model import ACTIONS, Workflow
 from penstock.plan.make import uninterrupted
 from penstock.service import runs
@@ -30,13 +31,29 @@ _KINDS = [kind for kind in ACTIONS if kind not in ("workflow", "suspend")]
 
 
 def run(
-    file: str, given: tuple[str, ...], until: tuple[str, ...], fail_fast: bool, fresh: bool, new: bool, detach: bool,
+    file: str, given: tuple[str, ...], until: tuple[str, ...], fail_fast: bool, fresh: bool, new: bool, detach: bool, dry: bool,
     asked: Mapping[str, str | None], jobs: int | None, on: tuple[str, ...], quiet: bool, output: str, engine: str = "",
 ) -> None:  # fmt: skip
     """`asked`: queue, priority, unit and queues. `engine`: the id that the engine will have, if its first worker has been started."""
+    several = service.workflows_in(file)
+    if len(several) > 1:
+        worst = 0
+        for target in several:
+            if not quiet:
+                render.note(f"{target}:")
+            try:
+                run(target, given, until, fail_fast, fresh, new, detach, dry, asked, jobs, on, quiet, output)
+            except click.exceptions.Exit as over:
+                worst = max(worst, over.exit_code)
+        if worst:
+            raise click.exceptions.Exit(worst)
+        return
     settings = read(jobs=jobs)
     with uninterrupted():
-        workflow = service.load(file)
+        workflow, report = service.load_with_report(file)
+    places = _backends(on)
+    if report is not None and not dry:
+        places = _on_this_machine(workflow, report, places, file, quiet)
     submission = runs.Submission(
         workflow,
         service.parameters(workflow, given),
@@ -44,7 +61,8 @@ def run(
         until=until,
         fail_fast=fail_fast,
         fresh=fresh,
-        on=_backends(on),
+        dry=dry,
+        on=places,
         **asked,
     )
     functions = submission.pack(settings)
@@ -68,6 +86,30 @@ def run(
         _follow(session, presses, submission.workflow, settings, quiet, output)
 
     _begun(host, lambda: runs.begin(host, submission, functions, again=not new), follow)
+
+
+def _on_this_machine(
+    workflow: Workflow, report: Report, places: dict[str, str], file: str, quiet: bool
+) -> dict[str, str]:
+    """Where the steps of a foreign workflow run: in their images if something here can run them, else as plain commands. Refuses what
+    cannot be run here at all."""
+    from penstock.service.foreign import images_of, unrunnable, why_no_images
+
+    render.entries(service.misspelt(file))
+    problems = list(unrunnable(workflow))
+    if problems:
+        raise UserError(problems)
+    differs = [*report.of("lost"), *report.of("changed")]
+    if differs and not quiet:
+        many = f"{len(differs)} things are" if len(differs) > 1 else "one thing is"
+        render.note(f"{many} different here; penstock convert {file} --to penstock -o /dev/null says which")
+    if "container" in places:
+        return places
+    images = images_of(workflow)
+    why = why_no_images(images, lambda image: None if quiet else render.note(f"pulling {image}")) if images else ""
+    if why and not quiet:
+        render.note(f"{why}: commands run on this machine, not in their images   (--on container=container insists)")
+    return {**places, "container": "process"} if why else places
 
 
 def _warn(problems: Sequence[Problem]) -> None:

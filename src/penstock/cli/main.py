@@ -21,6 +21,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "draw": ("work", "Draw a workflow as Mermaid, DOT, SVG or a tree."),
     "merge": ("work", "Join workflows into one graph with the shared part once."),
     "diff": ("work", "Compare two workflows, two runs, or one with the other."),
+    "convert": ("translate", "Write a workflow for Argo, Tekton, JobSet, as Python, or as a drawing."),
+    "gate": ("translate", "Let manifests wait in a queue before each of their stages."),
+    "ungate": ("translate", "Take back what gate did."),
     "run": ("act", "Run a workflow on this machine and follow it."),
     "ls": ("look", "List runs."),
     "show": ("look", "Show a run, a step or a task."),
@@ -66,7 +69,8 @@ class _Lazy(click.Group):
 def cli() -> None:
     """Penstock lets work into a cluster: a queue-aware workflow system.
 
-    FILE is a Python file (flow.py, or flow.py:name if it has several workflows) or Penstock YAML or JSON.
+    FILE is a Python file (flow.py, or flow.py:name if it has several workflows), Penstock YAML or JSON, or a manifest of Argo
+    Workflows, Tekton, JobSet or Kubernetes (or a folder of them; FOLDER:name if it has several).
 
     Exit codes: 0 done, 1 our fault, 2 usage or bad input, 3 the run failed, 4 not found, 5 not allowed, 130 interrupted."""
 

@@ -22,6 +22,7 @@ from penstock.graph import quantity
 from penstock.graph.model import NORMAL, Step
 
 if TYPE_CHECKING:
+    from penstock.formats.report import Entry
     from penstock.plan.diff import PlanDiff
     from penstock.plan.expand import Planned, Size
     from penstock.plan.make import Plan
@@ -182,6 +183,15 @@ def problem(problem: Problem) -> None:
             )
     lines.append(f"  fix    {clean(problem.fix)}")
     click.echo("\n".join(lines), err=True)
+
+
+def entries(found: Sequence[Entry]) -> None:
+    """What a translation changed or lost, a line each."""
+    for entry in found:
+        place = f" ({entry.source})" if entry.source is not None else ""
+        nearest = f" {entry.near}" if entry.near else ""
+        head = paint(entry.kind, sys.stderr, fg={"lost": "red", "changed": "yellow"}.get(entry.kind, "green"))
+        note(f"{head} {clean(entry.path)}: {clean(entry.message)}{place}.{nearest}")
 
 
 def near(file: str) -> str:

@@ -54,6 +54,7 @@ def plan(
 
     As JSON each reservation has its `outlook`: {verdict, queue, tasks, of, behind, stopped, reason}."""
     found = service.plan(file, given, unit, queue, priority)
+    render.entries(service.misspelt(file))
     expected = service.expectations(found)
     prospects = service.prospects(found, queues)
     if output == "json":

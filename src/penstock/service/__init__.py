@@ -15,27 +15,33 @@ from penstock.graph import types
 from penstock.graph.model import Parameter, Unit, Workflow
 
 if TYPE_CHECKING:
+    from penstock.formats.report import Entry, Report
     from penstock.plan.diff import PlanDiff
     from penstock.plan.make import Plan
     from penstock.plan.merge import Merged
     from penstock.service.forecast import Forecast
+    from penstock.service.foreign import Conversion
     from penstock.service.outlook import Outlook
 
 DOCUMENTS = (".yaml", ".yml", ".json")
 DRAWINGS = ("mermaid", "dot", "tree", "svg")
+TARGETS = ("argo", "tekton", "jobset", "job", "penstock", "python", "mermaid", "dot")
 
 
 def load(target: str) -> Workflow:
-    """`flow.py`, `flow.py:train`, `flow.yaml`, `flow.json` -> Workflow, not checked yet. Raises UserError."""
-    path, name = _split(target)
-    if not path.exists():
-        raise NotFound(Problem("P501", f"there is no file {str(path)!r}", f"check the path.{_neighbour(path)}"))
+    """`flow.py`, `flow.py:train`, `flow.yaml`, `argo.yaml`, a folder of manifests -> Workflow, not checked yet. Raises UserError."""
+    return load_with_report(target)[0]
+
+
+def load_with_report(target: str) -> tuple[Workflow, Report | None]:
+    """Also what was kept, changed and lost, if the workflow was written for another system. Raises UserError."""
+    path, name = _existing(target)
     if path.is_dir():
-        raise UserError(Problem("P502", f"{str(path)!r} is a folder", "name a file in it"))
+        return _foreign(path, name)
     if path.suffix == ".py":
         from penstock.author.load import load_graph
 
-        return load_graph(path, name)
+        return load_graph(path, name), None
     if path.suffix not in DOCUMENTS:
         raise UserError(
             Problem(
@@ -44,10 +50,81 @@ def load(target: str) -> Workflow:
                 f"use a file that ends in .py, {', '.join(DOCUMENTS)}",
             )
         )
-    workflow = _document(path)
+    from penstock.service.foreign import is_ours, text_of
+
+    text = text_of(path)
+    if not is_ours(text) and "apiVersion" in text:
+        return _foreign(path, name)
+    from penstock.graph.codec import from_text
+
+    workflow = from_text(text, str(path))
     if name is not None and name != workflow.name:
         raise NotFound(Problem("P303", f"there is no workflow {name!r} in {path}", f"known: {workflow.name}"))
-    return workflow
+    return workflow, None
+
+
+def _foreign(path: Path, name: str | None) -> tuple[Workflow, Report]:
+    from penstock.service.foreign import load as load_foreign
+
+    found = load_foreign(path, name)
+    return found.workflow, found.report
+
+
+def _existing(target: str) -> tuple[Path, str | None]:
+    path, name = _split(target)
+    if not path.exists():
+        raise NotFound(Problem("P501", f"there is no file {str(path)!r}", f"check the path.{_neighbour(path)}"))
+    return path, name
+
+
+def misspelt(target: str) -> list[Entry]:
+    """What the project of a manifest would not take of it: fields that it does not know, above all."""
+    path, _ = _split(target)
+    if not path.is_file() or path.suffix not in DOCUMENTS:
+        return []
+    from penstock.service import foreign
+
+    return [] if foreign.is_ours(foreign.text_of(path)) else foreign.misspelt(path)
+
+
+def workflows_in(target: str) -> list[str]:
+    """Every workflow of a file or folder of manifests as a target of its own, if it has several and none was named."""
+    path, name = _split(target)
+    if name is not None or path.suffix == ".py" or not (path.is_dir() or path.suffix in DOCUMENTS) or not path.exists():
+        return [target]
+    from penstock.service import foreign
+
+    if not path.is_dir() and foreign.is_ours(foreign.text_of(path)):
+        return [target]
+    found = foreign.names_in(path)
+    return [f"{target}:{one}" for one in found] if len(set(found)) == len(found) > 1 else [target]
+
+
+def convert(target: str, to: str) -> Conversion:
+    """A workflow, or a file or folder of manifests, in another format. Raises UserError for what cannot be said there at all."""
+    from penstock.service import foreign
+
+    if to not in TARGETS:
+        raise UserError(
+            Problem("P838", f"{to!r} is not a format", f"use one of {', '.join(TARGETS)}.{nearest(to, TARGETS)}")
+        )
+    path, name = _existing(target)
+    ours = path.suffix not in DOCUMENTS or foreign.is_ours(foreign.text_of(path))
+    return foreign.write(load(target), to) if ours and not path.is_dir() else foreign.convert(path, name, to)
+
+
+def gate(target: str, unit: str, by: str) -> Conversion:
+    """Manifests that wait in a queue before each of their stages. Raises UserError."""
+    from penstock.service import foreign
+
+    return foreign.gate(_existing(target)[0], unit, by)
+
+
+def ungate(target: str) -> Conversion:
+    """What `gate` did, taken back. Raises UserError."""
+    from penstock.service import foreign
+
+    return foreign.ungate(_existing(target)[0])
 
 
 def _split(target: str) -> tuple[Path, str | None]:
@@ -62,24 +139,6 @@ def _neighbour(path: Path) -> str:
         return nearest(path.name, (entry.name for entry in path.parent.iterdir()))
     except OSError:
         return ""
-
-
-def _document(path: Path) -> Workflow:
-    from penstock.graph.codec import from_text
-    from penstock.graph.text import check_size, refuse
-
-    try:
-        check_size(path.stat().st_size, str(path))
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise refuse(
-            "P102", f"not text: {error.reason} at byte {error.start}", "save the file as UTF-8", str(path)
-        ) from None
-    except OSError as error:
-        raise NotFound(
-            Problem("P501", f"{str(path)!r} cannot be read: {error.strerror}", "check the file's permissions")
-        ) from None
-    return from_text(text, str(path))
 
 
 def parameters(workflow: Workflow, given: Iterable[str]) -> dict[str, Any]:

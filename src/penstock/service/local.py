@@ -128,11 +128,11 @@ class LocalRunner:
     `inline=True` calls Python functions inside the engine instead of in worker processes: for tiny, trusted functions. `on` says
     which backend runs which kind of step, as in `on={"container": "process"}`; `backends` hands in your own by name (a class). `queue`, `priority` and `unit` stand in for what the
     workflow says; `queues` is a file with Kueue's manifests, applied before. As a context manager it keeps its workers warm
-    from one run to the next."""
+    from one run to the next. `dry` walks through workflows without running anything."""
 
     def __init__(
         self, *, home: str | Path | None = None, store: str | None = None, jobs: int | None = None, inline: bool = False,
-        on: Mapping[str, str] | None = None, until: str | Sequence[str] = (), fail_fast: bool = False, fresh: bool = False,
+        on: Mapping[str, str] | None = None, until: str | Sequence[str] = (), fail_fast: bool = False, fresh: bool = False, dry: bool = False,
         backends: Mapping[str, Callable[[Any], Any]] | None = None, queue: str | None = None, priority: str | int | None = None,
         unit: str | None = None, queues: str | Path | None = None,
     ) -> None:  # fmt: skip
@@ -141,6 +141,7 @@ class LocalRunner:
         self._until = (until,) if isinstance(until, str) else tuple(until)
         self._fail_fast = fail_fast
         self._fresh = fresh
+        self._dry = dry
         self._backends = backends
         self._queueing: dict[str, Any] = {"queue": queue, "priority": priority, "unit": unit, "queues": queues}
         self._host: Host | None = None
@@ -167,7 +168,7 @@ class LocalRunner:
             self._host = Host(self.settings, self._on, self._backends)
             self._host.start()
         submission = verbs.Submission(
-            graph, params, until=self._until, fail_fast=self._fail_fast, fresh=self._fresh, **self._queueing
+            graph, params, until=self._until, fail_fast=self._fail_fast, fresh=self._fresh, dry=self._dry, **self._queueing
         )  # fmt: skip
         functions = submission.pack(self.settings)
         session = verbs.begin(self._host, submission, functions, again=False)

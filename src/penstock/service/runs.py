@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.backends.fake import empty
 from penstock.engine.blueprint import Blueprint, blueprints
 from penstock.engine.live import Live
 from penstock.engine.loop import Engine
@@ -56,6 +57,7 @@ class Submission:
         until: Sequence[str] = (),
         fail_fast: bool = False,
         fresh: bool = False,
+        dry: bool = False,
         on: Mapping[str, str] | None = None,
         queue: str | None = None,
         priority: str | int | None = None,
@@ -81,7 +83,10 @@ class Submission:
             self.links = links_of(workflow)
         self.plan: Plan = make(workflow, params, links=self.links)
         missing = [param.name for param in workflow.params if param.name not in self.plan.params]
-        if missing:
+        if missing and dry:
+            made_up = {param.name: empty(param.type) for param in workflow.params if param.name in missing}
+            self.plan = make(workflow, {**params, **made_up}, links=self.links)
+        elif missing:
             raise PlanError(
                 [
                     Problem(
@@ -95,12 +100,14 @@ class Submission:
             )
         self.workflow = workflow
         self.params = {name: resolve(value, {}) for name, value in self.plan.params.items()}
-        self.options: dict[str, Any] = {"place": os.getcwd()}
+        # What was written for another system starts at the root of its images, not where somebody happens to stand.
+        self.options: dict[str, Any] = {"place": "/" if "format" in workflow.extra else os.getcwd()}
         for name, value in (
             ("file", file),
             ("until", list(until)),
             ("fail_fast", fail_fast),
             ("fresh", fresh),
+            ("dry", dry),
             ("on", dict(on or {})),
         ):
             if value:
@@ -130,6 +137,8 @@ class Submission:
         """Bring the queues up to date, and refuse what could never start in them. What is worth a word. `book`: the queues to
         look at, if not those of the store."""
         warnings: tuple[Problem, ...] = ()
+        if self.options.get("dry"):
+            return warnings  # nothing of it will ask for anything
         if self.queues is not None or os.path.isfile("penstock.yaml"):
             from penstock.service.queueing import from_file
 

@@ -1,0 +1,83 @@
+"""`make fuzz`: every reader of foreign text against hostile bytes, guided by coverage (atheris). Only a UserError is an answer.
+
+python fuzz/readers.py TARGET [SEEDS…] [-max_total_time=60]     TARGET: documents, expressions, gates
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import atheris
+
+with atheris.instrument_imports(include=["penstock"]):
+    from penstock.errors import UserError
+    from penstock.formats import foreign
+    from penstock.formats.documents import Library, read_text
+    from penstock.formats.gating import gate_documents, ungate_documents
+    from penstock.formats.lang import depends, exprlang, govaluate, tags, tekton_vars
+    from penstock.graph.check import errors
+    from penstock.graph.evaluate import EvaluationError, evaluate
+    from penstock.graph.expr import Expr, ExpressionError, reference
+
+
+def documents(data: bytes) -> None:
+    library = _library(data)
+    for document in library.documents if library is not None else ():
+        if foreign.format_of(document):
+            try:
+                errors(foreign.read(library, document).workflow)
+                foreign.vet([document])
+            except UserError:
+                continue
+
+
+def gates(data: bytes) -> None:
+    library = _library(data)
+    if library is None:
+        return
+    for unit, by in (("stage", "suspend"), ("task", "pods"), ("workflow", "suspend")):
+        try:
+            gated = gate_documents(library, unit, by).documents
+            again = ungate_documents(Library(tuple(read_text_of(one) for one in gated))).documents
+        except UserError:
+            continue
+        assert again == [dict(one.data) for one in library.documents]
+
+
+def read_text_of(data: object) -> object:
+    from penstock.formats.documents import Document
+
+    return Document(data)  # type: ignore[arg-type]
+
+
+def _library(data: bytes) -> Library | None:
+    try:
+        return Library(tuple(read_text(data.decode("utf-8", "replace"), "fuzz.yaml")))
+    except UserError:
+        return None
+
+
+def expressions(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    for read in (
+        lambda: exprlang.compile_expr(text, lambda path: reference(*path)),
+        lambda: govaluate.compile_when(text, lambda tag: reference("params", "x")),
+        lambda: depends.compile_depends(text, ["A", "B", "a-b"]),
+        lambda: tags.split_tags(text),
+        lambda: tekton_vars.split_vars(text),
+    ):
+        try:
+            node = read()
+            if read.__code__.co_consts and hasattr(node, "__dataclass_fields__") and not hasattr(node, "needs"):
+                evaluate(Expr.tree(node), {"params": {"x": "1"}, "steps": {}, "item": {}})  # type: ignore[arg-type]
+        except (ExpressionError, EvaluationError):
+            continue
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"documents": documents, "expressions": expressions, "gates": gates}
+
+if __name__ == "__main__":
+    target = TARGETS[sys.argv[1]]
+    atheris.Setup([sys.argv[0], *sys.argv[2:]], target)
+    atheris.Fuzz()

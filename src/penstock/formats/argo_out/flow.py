@@ -1,0 +1,300 @@
+"""One workflow on its way into templates: the root, a definition, or the exit handlers of either. Made by argo_write.
+
+It knows where in Argo each value of the workflow is found, and writes a task for each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from penstock.formats.argo_out.book import Book, Made
+from penstock.formats.argo_out.dag import Dag, section
+from penstock.formats.argo_out.expr import Translator, condition, direct
+from penstock.formats.argo_out.found import Find, Found, NotSaid, literal
+from penstock.formats.argo_out.items import Items, items_of
+from penstock.formats.argo_out.maker import Maker, arguments_of
+from penstock.formats.argo_out.slots import Varied
+from penstock.formats.argo_out.split import Scope
+from penstock.formats.argo_out.typing import Typing
+from penstock.graph.evaluate import to_text
+from penstock.graph.expr import Expr, references
+from penstock.graph.model import MISSING, Function, Nested, Output, Step, Value, Workflow, expressions, step_values
+from penstock.graph.rewrite import as_node
+from penstock.graph.types import INT, STR
+
+OUTCOME: Final = "penstock-outcome"
+"""How a workflow that was called ended: given to its exit handlers."""
+
+
+class Flow:
+    def __init__(
+        self,
+        book: Book,
+        typing: Typing,
+        workflow: Workflow,
+        template: str,
+        varied: Mapping[int, Varied],
+        exits: bool = False,
+    ) -> None:
+        """`exits`: its exit handlers, not its steps."""
+        self.book = book
+        self.typing = typing
+        self.workflow = workflow
+        self.template = template
+        self.exits = exits
+        self.where = "" if typing.root else f"definitions.{workflow.name}."
+        self.callees: dict[str, Flow] = {}
+        """The workflows that it may call, by name."""
+        self.handler: Flow | None = None
+        """Exit handlers of a definition: a hook of every call of it."""
+        self.published: dict[str, dict[str, str]] = {}
+        """Step -> output -> its name for the whole workflow, for exit handlers."""
+        self.reads_outcome = False
+        self.dag = Dag(book, workflow, workflow.on_exit if exits else workflow.steps, template, self.where)
+        self.maker = Maker(book, typing, {}, varied, self.where)
+        self._params: set[str] = set()
+        """Parameters that are inputs of its dag."""
+
+    # -- writing
+
+    def write(self) -> None:
+        self.maker.callees = {name: (flow.template, flow.workflow) for name, flow in self.callees.items()}
+        if not self.exits:
+            self.maker.published = self.published
+        with self.book.about(self.where.rstrip("."), None, f"the workflow {self.workflow.name!r}"):
+            self.dag.arrange()
+            self.dag.emit(self.task)
+            outputs = {} if self.exits else self._outputs()
+            self.dag.close(self._inputs(), outputs, self._around())
+
+    def _around(self) -> dict[str, Any]:
+        if self.typing.root or self.workflow.parallel is None or self.exits:
+            return {}
+        if self.dag.top.children:
+            said = "how many tasks may run at a time is not kept where a workflow is cut"
+            self.book.report.lost(f"{self.where}parallel", said, "Limit the whole run.", self.workflow.source)
+            return {}
+        return {"parallelism": self.workflow.parallel}
+
+    def _inputs(self) -> dict[str, Any]:
+        parameters, artifacts = [], []
+        for param in self.workflow.params:
+            if self.typing.is_file(param.name):
+                artifacts.append({"name": param.name})
+            elif param.name in self._params or not (self.typing.root or self.exits):
+                default = {} if param.default is MISSING else {"default": literal(to_text(param.default))}
+                parameters.append({"name": param.name, **default})
+        if self.exits:
+            artifacts = [one for one in artifacts if one["name"] in self._params]
+        if self.reads_outcome:
+            parameters.append({"name": OUTCOME})
+        return section("inputs", {"parameters": parameters, "artifacts": artifacts})
+
+    def wanted(self) -> set[str]:
+        """Parameters that its exit handlers must be given."""
+        return {
+            path[1]
+            for step in self.workflow.on_exit
+            for value in _all_values(step)
+            for expr in expressions(value)
+            for path in references(expr.text)
+            if path[0] == "params" and len(path) > 1
+        }
+
+    # -- outputs
+
+    def _outputs(self) -> dict[str, Any]:
+        parameters, artifacts = [], []
+        find = self.find(self.dag.top, as_inputs=True)
+        for output in self.workflow.outputs:
+            with self.book.about(f"{self.where}outputs.{output.name}", None, f"the output {output.name!r}"):
+                found = direct(output.value, find)
+                if found is not None and found.path[-2] == "artifacts":
+                    artifacts.append({"name": output.name, "from": found.tag, **self._optional(output)})
+                else:
+                    parameters.append({"name": output.name, "valueFrom": self._source(output, found, find)})
+        return section("outputs", {"parameters": parameters, "artifacts": artifacts})
+
+    def _optional(self, output: Output) -> dict[str, Any]:
+        return {"optional": True} if output.type.name == "optional" or self._lacks(output) else {}
+
+    def _source(self, output: Output, found: Found | None, find: Find) -> dict[str, Any]:
+        default: dict[str, Any] = {}
+        if output.default is not MISSING:
+            default = {"default": literal(to_text(output.default))}
+        elif self._lacks(output):
+            gathered = found is not None and found.gathered
+            default = {"default": "[]" if gathered else ""}
+        plain = (
+            found is not None
+            and not found.code
+            and not found.status
+            and not (found.gathered and found.type.item.name in ("int", "float", "bool"))
+        )
+        if plain and found is not None and found.path[0] == "tasks":
+            return {"parameter": found.tag, **default}
+        node = output.value.node if isinstance(output.value, Expr) else as_node(output.value)
+        return {"expression": Translator(find).as_text(node), **default}
+
+    def _lacks(self, output: Output) -> bool:
+        """Does it read a step that may not have run?"""
+        return any(
+            path[0] == "steps" and path[1] in self.dag.steps and self.dag.may_lack(path[1])
+            for expr in expressions(output.value)
+            for path in references(expr.text)
+        )
+
+    # -- one task
+
+    def task(self, scope: Scope, step: Step) -> dict[str, Any]:
+        """Raises NotSaid."""
+        made = self.maker.made(step)
+        find = self.find(scope)
+        task: dict[str, Any] = {"name": scope.tasks[step.name], "template": made.template}
+        inside = self.maker.encloses(step)
+        items: Items | None = None
+        if step.each is not None and not inside:
+            items = self._items(step, made, find)
+            find = _with_items(find, items)
+        task |= arguments_of(made.slots, find)
+        task |= self.dag.waits(scope, [step.name], task["name"])
+        if step.when is not None and not (inside and _reads_item(step.when)):
+            task["when"] = condition(step.when, find)
+        if items is not None:
+            task |= items.fields
+        task |= self.dag.continues_on(step)
+        task |= self._hooks(step, made, find, task["name"])
+        if step.doc:
+            said = "what is said about single steps has no place in Argo"
+            self.book.remark("changed", said, step, f"{self.where}steps.{step.name}.doc")
+        if step.each is not None and step.each.gang:
+            said = "Argo starts the tasks of a loop one by one; that all start or none is not kept"
+            path = f"{self.where}steps.{step.name}.each.gang"
+            self.book.remark("lost", said, step, path, "Gate the workflow: penstock gate.")
+        return task
+
+    def _items(self, step: Step, made: Made, find: Find) -> Items:
+        assert step.each is not None
+        values: list[Value] = [*(slot.value for slot in made.slots), step.when]
+        reads = [
+            path
+            for value in values
+            if value is not None
+            for expr in expressions(value)
+            for path in references(expr.text)
+            if path[0] == "item"
+        ]
+        return items_of(step.each, find, self.typing.variables(step), reads, isinstance(step.action, Function))
+
+    def _hooks(self, step: Step, made: Made, find: Find, task: str) -> dict[str, Any]:
+        """The exit handlers of a workflow that is called."""
+        handler = self.callees[step.action.name].handler if isinstance(step.action, Nested) else None
+        if handler is None:
+            return {}
+        wanted = handler.wanted()
+        given = arguments_of([slot for slot in made.slots if slot.name in wanted], find)
+        if handler.reads_outcome:
+            parameters = given.setdefault("arguments", {}).setdefault("parameters", [])
+            parameters.append({"name": OUTCOME, "value": "{{tasks." + task + ".status}}"})
+        return {"hooks": {"exit": {"template": handler.template, **given}}}
+
+    # -- where values are found
+
+    def find(self, scope: Scope, as_inputs: bool = False) -> Find:
+        """`as_inputs`: parameters of the root are read as inputs of its dag, because outputs of a dag see nothing else."""
+
+        def find(path: tuple[str, ...]) -> Found | None:
+            root = path[0]
+            if root == "steps" and len(path) > 2:
+                return self._step_value(scope, path)
+            if root == "params" and len(path) > 1:
+                return self._param(scope, path[1], as_inputs)
+            match path:
+                case ("run", "id"):
+                    return Found(("workflow", "name"), STR, 2)
+                case ("run", "created"):
+                    return Found(("workflow", "creationTimestamp"), STR, 2)
+                case ("workflow", "outcome" | "phase" as word) if self.exits:
+                    where: tuple[str, ...] = ("workflow", "status")
+                    if not self.typing.root:
+                        self.reads_outcome = True
+                        where = scope.path(("param", OUTCOME, "parameters"))
+                    return Found(where, STR, 2, status=word == "outcome")
+            return None
+
+        return find
+
+    def _param(self, scope: Scope, name: str, as_input: bool) -> Found:
+        type_ = self.typing.params[name]
+        if self.typing.is_file(name):
+            self._params.add(name)
+            if self.exits and self.typing.root:
+                raise NotSaid(f"an exit handler reads the file {name}", "publish it from a step", "P846")
+            return Found(scope.path(("param", name, "artifacts")), type_, 2)
+        if self.typing.root and not as_input:
+            return Found(("workflow", "parameters", name), type_, 2)
+        self._params.add(name)
+        return Found(scope.path(("param", name, "parameters")), type_, 2)
+
+    def _step_value(self, scope: Scope, path: tuple[str, ...]) -> Found | None:
+        name, what = path[1], path[2]
+        step = self.dag.steps.get(name)
+        if step is None:
+            return self._published(path)
+        if what in ("outcome", "phase"):
+            return Found(scope.path(("status", name, "")), STR, 3, status=what == "outcome")
+        if what == "exit_code":
+            return Found(scope.path(("exitCode", name, "")), INT, 3)
+        access = self.maker.made(step).outputs.get(path[3]) if len(path) > 3 else None
+        if step.each is not None and (access is None or access.kind == "artifacts"):
+            why = f"the files that the tasks of {name} give are several, and Argo does not gather files"
+            raise NotSaid(why, "let the tasks write into a folder that they share", "P846")
+        if access is None:
+            return None
+        type_ = self.typing.output(name, path[3])
+        where = scope.path((access.kind, name, access.name))
+        if step.each is None:
+            return Found(where, type_, 4)
+        return Found(where, type_, 4, True, to_text(self.typing.absent(name, path[3])))
+
+    def _published(self, path: tuple[str, ...]) -> Found | None:
+        """Of a step of the workflow, read by an exit handler."""
+        if not self.exits:
+            why = f"{'.'.join(path)} is given by an exit handler, and outputs come from the steps before"
+            raise NotSaid(why, "make it a step that waits for the others, whatever happens")
+        if path[2] != "outputs" or len(path) < 4:
+            raise NotSaid(f"an exit handler asks how {path[1]} ended, and Argo only tells it how the workflow did")
+        known = self.published.get(path[1], {}).get(path[3])
+        if known is None:
+            why = f"an exit handler of a workflow that is called reads {'.'.join(path)}"
+            raise NotSaid(why, "let an exit handler of the whole workflow do it")
+        type_ = self.typing.output(path[1], path[3])
+        kind = "artifacts" if type_.name in ("file", "dir") else "parameters"
+        return Found(("workflow", "outputs", kind, known), type_, 4, gathered=self.typing.loops(path[1]))
+
+
+def published_names(workflow: Workflow) -> dict[str, dict[str, str]]:
+    """What exit handlers read of the steps -> names for the whole workflow."""
+    main = {step.name for step in workflow.steps}
+    found: dict[str, dict[str, str]] = {}
+    for step in workflow.on_exit:
+        for value in _all_values(step):
+            for expr in expressions(value):
+                for path in references(expr.text):
+                    if path[0] == "steps" and path[1] in main and len(path) > 3 and path[2] == "outputs":
+                        found.setdefault(path[1], {})[path[3]] = f"{path[1]}-{path[3]}"
+    return found
+
+
+def _all_values(step: Step) -> Iterable[Value]:
+    for _, value in step_values(step):
+        yield value
+
+
+def _with_items(find: Find, items: Items) -> Find:
+    return lambda path: items.find(path) if path[0] == "item" else find(path)
+
+
+def _reads_item(value: Value) -> bool:
+    return any(path[0] == "item" for expr in expressions(value) for path in references(expr.text))
