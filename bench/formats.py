@@ -18,6 +18,7 @@ from penstock.formats.documents import Library, read_text
 from penstock.formats.foreign import read, roots
 from penstock.formats.yaml_out import dump_all
 from penstock.graph.model import Container, Edge, Step, Workflow
+from penstock.service.foreign import library_of, with_neighbours
 
 CORPUS = Path(os.environ.get("PENSTOCK_CORPUS") or Path(__file__).resolve().parents[2] / "shared" / "corpus")
 _dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -68,9 +69,10 @@ def corpus() -> Figure:
     ]
 
     def ours() -> None:
-        for path, text in texts:
-            library = Library(tuple(read_text(text, str(path))))
-            for document in roots(library):
+        for path, _ in texts:
+            own = library_of(path)
+            library = with_neighbours(own, path)
+            for document in roots(own):
                 read(library, document)
 
     bare = best(lambda: [list(yaml.load_all(text, Loader=_loader)) for _, text in texts], 2)

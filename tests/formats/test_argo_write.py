@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import yaml
+from hypothesis import strategies as st
 
 from penstock.author.load import load_graph
 from penstock.author.pack import pack
@@ -23,6 +26,7 @@ from penstock.formats.yaml_out import dump_all
 from penstock.graph.check import errors
 from penstock.graph.expr import Expr
 from penstock.graph.model import (
+    MISSING,
     NORMAL,
     Backoff,
     Cache,
@@ -784,3 +788,118 @@ def test_every_example_is_written_or_refused_with_a_reason() -> None:
         check_limits(found.documents)
         check_references(found.documents)
     assert taken > 200 and refused < taken / 10
+
+
+# -- any workflow ------------------------------------------------------------------------------------------------------
+
+_VALUES = (
+    "3",
+    "params.n + 1",
+    "params.s",
+    "params.xs",
+    '"a" + params.s',
+    "params.xs.map(x, x * 2)",
+    "run.id",
+    "params.n > 2",
+)
+_OUTCOMES = (
+    NORMAL,
+    ALL,
+    frozenset({Outcome.FAILED}),
+    frozenset({Outcome.SUCCEEDED}),
+    frozenset({Outcome.OMITTED, Outcome.FAILED}),
+)
+_LOOPS = (
+    ({"i": (1, 2)},), ({"i": ("a", "b")},), ({"i": E("range(params.n)")},), ({"i": E("params.xs")},), ({"i": (1, 2), "j": ("a", "b")},),
+    ({"i": E("params.xs")}, {"j": E("range(2)")}), ({"i": ({"k": 1}, {"k": 2})},), ({"i": E("params.xs.filter(x, x > 1)")},),
+)  # fmt: skip
+
+
+@st.composite
+def actions(draw: st.DrawFn, reads: str, looped: bool) -> Any:
+    word = draw(
+        st.sampled_from(["x", E(reads), Template(("<", E("inputs.v"), ">")), *([E("item.i")] if looped else [])])
+    )
+    return draw(
+        st.sampled_from(
+            [
+                Script(source=Template(("echo ", word if isinstance(word, Expr) else E(reads)))),
+                Container(image="i", command=("c", word), env={"E": word}),
+                Function(module="json", name="loads", image=None, env={"E": word}),
+                Suspend(message=word),
+                Http(url=word, body=word),
+                Resource(manifest={"a": word}, success_condition=E("status.a == 'b'")),
+                Pod(parts=(Part(name="p", image="i", command=("c", word)), Part(name="q", image="i", source=word, command=("sh",)))),
+                Nested(name="inner"),
+            ]
+        )
+    )  # fmt: skip
+
+
+@st.composite
+def some_steps(draw: st.DrawFn, known: list[str], name: str) -> Step:
+    choices = [*_VALUES, *(f"steps.{up}.outputs.o" for up in known), *(f"steps.{up}.outcome" for up in known)]
+    each = draw(
+        st.none()
+        | st.builds(ForEach, axes=st.sampled_from(_LOOPS), parallel=st.sampled_from([None, 2]), gang=st.booleans())
+    )
+    action = draw(actions(draw(st.sampled_from(choices)), each is not None))
+    loop = While(condition=E("outputs.o == inputs.v"), carry={"v": "o"}, max_iterations=draw(st.sampled_from([1, 3, 90])), test=draw(st.sampled_from(["after", "before"])))  # fmt: skip
+    if loop.test == "before":
+        loop = dataclasses.replace(loop, condition=E("inputs.v == 3"))
+    outputs = () if isinstance(action, Nested) else (Output(name="o", type=parse(draw(st.sampled_from(["any", "str", "int", "list[int]"]))), value=E("object.a") if isinstance(action, Resource) else MISSING),)  # fmt: skip
+    up = draw(st.sampled_from(known)) if known else None
+    return Step(
+        name=name,
+        action=action,
+        inputs=(
+            Input(name="v", value=E(draw(st.sampled_from(choices))), path=draw(st.sampled_from([None, "/tmp/v"]))),
+        ),
+        outputs=outputs,
+        needs=(Edge(up, draw(st.sampled_from(_OUTCOMES))),) if up and draw(st.booleans()) else (),
+        trigger=E(f'steps.{up}.outcome == "failed"') if up and draw(st.integers(0, 4)) == 0 else None,
+        when=draw(st.sampled_from([None, None, E("params.n > 1"), *([E("item.i != 1")] if each else [])])),
+        each=each,
+        loop=draw(st.sampled_from([None, loop])) if each is None and not isinstance(action, Nested) else None,
+        retry=draw(
+            st.sampled_from([None, Retry(limit=2, when=E("attempt.number < 2 && attempt.outcome == 'failed'"))])
+        ),
+        replicas=draw(st.sampled_from([1, 1, 3])),
+        tolerates=draw(st.sampled_from([frozenset(), frozenset({Outcome.FAILED})])),
+        locks=draw(st.sampled_from([(), (Lock(name=E("inputs.v")), Lock(name="l", limit=2))])),
+        cache=draw(st.sampled_from([Cache(), Cache(key=Template(("k", E("inputs.v"))))])),
+        mounts=draw(st.sampled_from([(), (Mount(name="m", path="/m", scope="run"),)])),
+    )
+
+
+@st.composite
+def some_workflows(draw: st.DrawFn) -> Workflow:
+    inner = Workflow(
+        name="inner",
+        params=(Parameter(name="v"), Parameter(name="n", default=1)),
+        steps=(sh("x", "echo ", E("params.v"), out={"o": "any"}),),
+        outputs=results(o="steps.x.outputs.o"),
+        on_exit=draw(st.sampled_from([(), (sh("e", "echo ", E("params.v"), E("workflow.outcome")),)])),
+    )
+    found: list[Step] = []
+    for number in range(draw(st.integers(1, 5))):
+        found.append(draw(some_steps([step.name for step in found], f"s{number}")))
+    return Workflow(
+        name="w",
+        params=(Parameter(name="n", type=parse("int"), default=2), Parameter(name="s", type=parse("str"), default="t"), Parameter(name="xs", type=parse("list[int]"), default=(1, 2))),
+        steps=tuple(found),
+        outputs=results(**{step.name: f"steps.{step.name}.outputs.o" for step in found}),
+        on_exit=draw(st.sampled_from([(), (sh("bye", "echo ", E("workflow.outcome")),)])),
+        definitions=(inner,),
+        parallel=draw(st.sampled_from([None, 3])),
+    )  # fmt: skip
+
+
+@hypothesis.given(some_workflows())
+@hypothesis.settings(max_examples=200, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+def test_any_workflow_is_written_so_that_it_can_be_read_or_refused(workflow: Workflow) -> None:
+    hypothesis.assume(not errors(workflow))
+    try:
+        read_back(workflow, b"")
+    except UserError as error:
+        assert all(problem.code in ("P841", "P846") and problem.fix for problem in error.problems), error

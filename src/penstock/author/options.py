@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -98,7 +99,7 @@ def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dic
             fields[name] = to_condition(options[name])
     cache = options.get("cache", True)
     if isinstance(cache, Cache) or cache is False:
-        fields["cache"] = cache if isinstance(cache, Cache) else Cache(enabled=False)
+        fields["cache"] = _cache(cache) if isinstance(cache, Cache) else Cache(enabled=False)
     fields |= _rare(options)
     for name, types in (("replicas", int), ("queue", str), ("group", str), ("doc", str), ("priority", (str, int))):
         if name in fields and (not isinstance(fields[name], types) or isinstance(fields[name], bool)):
@@ -126,8 +127,16 @@ def _rare(options: Mapping[str, Any]) -> dict[str, Any]:
             given = options[name]
             if kind is not None and not all(isinstance(one, kind) for one in given):
                 raise wrong("P305", f"{name}={given!r} does not fit", "give Mount(name=…, path=…)")
-            fields[name] = dict(given) if kind is None else tuple(given)
+            fields[name] = dict(given) if kind is None else tuple(map(_mount, given))
     return fields
+
+
+def _cache(given: Cache) -> Cache:
+    return given if given.key is None else dataclasses.replace(given, key=to_value(given.key))
+
+
+def _mount(given: Mount) -> Mount:
+    return dataclasses.replace(given, sub_path=to_value(given.sub_path), files=to_value(dict(given.files)))
 
 
 def locks_of(given: Any) -> tuple[Lock, ...]:
@@ -136,7 +145,8 @@ def locks_of(given: Any) -> tuple[Lock, ...]:
         given = [given]
     if not all(isinstance(one, str | Lock) for one in given):
         raise wrong("P305", f"locks={given!r} does not fit", "give names, or Lock(name=…, limit=…)")
-    return tuple(one if isinstance(one, Lock) else Lock(name=one) for one in given)
+    locks = (one if isinstance(one, Lock) else Lock(name=one) for one in given)
+    return tuple(dataclasses.replace(lock, name=to_value(lock.name)) for lock in locks)
 
 
 def _resources(options: Mapping[str, Any]) -> dict[str, int]:

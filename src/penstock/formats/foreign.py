@@ -7,12 +7,13 @@ them: a Workflow before a WorkflowTemplate, a PipelineRun before a Pipeline, and
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.errors import DocumentError, NotFound, Problem, Source, nearest
 from penstock.formats import shape
-from penstock.formats.documents import Document, Library
+from penstock.formats.documents import Document, Library, part
 from penstock.formats.reading import Read
 from penstock.formats.report import Report
 
@@ -142,9 +143,31 @@ def vet(documents: Sequence[Document]) -> Report:
             source = document.source(finding.path)
             if finding.kind == "required":
                 report.changed(finding.path, finding.message, "The cluster must fill it in.", source)
+            elif older := _of_argo_3(finding):
+                report.changed(finding.path, "this is a form of Argo 3", older, source)
             elif finding.path not in _proposed(document):
                 report.lost(finding.path, finding.message, finding.near.strip(), source)
+        for name in part(document.spec, "executionPolicy") if _proposed(document) else ():
+            if name not in _EXECUTION:
+                path = f"spec.executionPolicy.{name}"
+                said, near = f"there is no field {name!r}", nearest(str(name), _EXECUTION).strip()
+                report.lost(path, said, near, document.source(path))
     return report
+
+
+_EXECUTION = ("executionPolicyOrder", "replicatedJobsStatus")
+_ARGO_3 = {"mutex": "mutexes", "semaphore": "semaphores", "schedule": "schedules"}
+_VALUE = re.compile(r"parameters\[\d+\]\.(value|default|enum\[\d+\])$")
+
+
+def _of_argo_3(finding: shape.Finding) -> str:
+    """What Argo 4 has in place of what is read all the same; empty for what is a mistake."""
+    around, _, name = finding.path.rpartition(".")
+    if name in _ARGO_3 and finding.kind == "unknown field" and around.endswith(("synchronization", "spec")):
+        return f"Argo 4 says {_ARGO_3[name]}, a list."
+    if finding.kind == "type" and _VALUE.search(finding.path):
+        return "Argo 4 takes text only: write it in quotes."
+    return ""
 
 
 def _proposed(document: Document) -> set[str]:
@@ -171,17 +194,22 @@ def _names_in(data: Any) -> Iterator[tuple[str, str]]:
             for key, value in one.items():
                 kind = _kind_named(key, value)
                 if kind:
-                    yield kind, str(value["name"])
+                    yield kind, str(value.get("name") or value.get("secretName"))
             rest += one.values()
         elif isinstance(one, list):
             rest += one
 
 
 def _kind_named(key: Any, value: Any) -> str:
-    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+    if not isinstance(value, Mapping) or not isinstance(value.get("name") or value.get("secretName"), str):
         return ""
     if key in ("templateRef", "workflowTemplateRef"):
         return "ClusterWorkflowTemplate" if value.get("clusterScope") else "WorkflowTemplate"
-    if key in ("configMapKeyRef", "configMapRef"):
-        return "ConfigMap"
-    return {"taskRef": "Task", "pipelineRef": "Pipeline", "ref": "StepAction"}.get(str(key), "")
+    return _REFERENCES.get(str(key), "")
+
+
+_REFERENCES = {
+    "configMapKeyRef": "ConfigMap", "configMapRef": "ConfigMap", "configMap": "ConfigMap", "secretKeyRef": "Secret", "secretRef": "Secret",
+    "secret": "Secret", "taskRef": "Task", "pipelineRef": "Pipeline", "ref": "StepAction",
+}  # fmt: skip
+"""The field that refers to a document by name -> its kind."""

@@ -482,15 +482,20 @@ def foreign(workflow: Workflow, plains: Sequence[Plain], known: Sequence[str], t
     """What another format said and this one cannot."""
     common = ("metadata", "pod", "container", "containers", "job", *known)
     for key, value in workflow.extra.items():
-        for field in value if key not in common and isinstance(value, Mapping) else ():
+        for field in _said_by(key, value, common):
             said = f"{target} has no word for what {key} calls {field}"
             report.lost(f"extra.{key}.{field}", said, source=workflow.source)
     for plain in plains:
         step = plain.step
         for key, value in step.extra.items():
-            for field in value if key not in common and isinstance(value, Mapping) else ():
+            for field in _said_by(key, value, common):
                 said = f"{target} has no word for what {key} calls {field}"
                 report.lost(f"steps.{step.name}.extra.{key}.{field}", said, source=step.source)
+
+
+def _said_by(key: str, value: object, common: Sequence[str]) -> list[str]:
+    """What a format had to say of its own; what kind of document it was is none of that."""
+    return [field for field in value if field != "kind"] if key not in common and isinstance(value, Mapping) else []
 
 
 def stop_if_wrong(problems: Sequence[Problem]) -> None:

@@ -40,7 +40,7 @@ def check(document: Mapping[str, Any]) -> list[Finding]:
     `status` are left to the cluster."""
     number = _crds()["kinds"].get(f"{document.get('apiVersion')} {document.get('kind')}")
     if number is None:
-        return []
+        return _kubernetes(document)
     fields = _node(number)["fields"]
     found: list[Finding] = []
     for name, value in document.items():
@@ -50,6 +50,32 @@ def check(document: Mapping[str, Any]) -> list[Finding]:
             found += _walk(value, fields[name], str(name), 0)
     missing = [name for name in _node(number).get("required", ()) if name not in document]
     return [*found, *(Finding(name, "required", f"{name} is missing") for name in missing)]
+
+
+def _kubernetes(document: Mapping[str, Any]) -> list[Finding]:
+    """Jobs and Pods, by what a JobSet holds of them."""
+    job = _inside(_crds()["kinds"].get("jobset.x-k8s.io/v1alpha2 JobSet"), "spec", "replicatedJobs", "template", "spec")
+    known = {
+        "batch/v1 Job": (("spec",), job),
+        "batch/v1 CronJob": (("spec", "jobTemplate", "spec"), job),
+        "v1 Pod": (("spec",), _inside(job, "template", "spec")),
+    }
+    path, number = known.get(f"{document.get('apiVersion')} {document.get('kind')}", ((), None))
+    value: Any = document
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return [] if number is None else list(_walk(value, number, ".".join(path), 0))
+
+
+def _inside(number: int | None, *names: str) -> int | None:
+    """The node of a field inside fields; lists are looked into."""
+    for name in names:
+        if number is None:
+            return None
+        number = _node(number).get("fields", {}).get(name)
+        if number is not None and "items" in _node(number):
+            number = _node(number)["items"]
+    return number
 
 
 def _walk(value: Any, number: int, path: str, depth: int) -> Iterator[Finding]:

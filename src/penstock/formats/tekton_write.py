@@ -154,7 +154,7 @@ class _Writer:
             tell.changed(
                 "unit", "how it is cut into reservations is for whoever admits it to say", source=workflow.source
             )
-        for name in sorted(set(workflow.extra) - {"metadata", "tekton"}):
+        for name in sorted(set(workflow.extra) - {"metadata", "tekton", "format"}):
             tell.lost(f"extra.{name}", f"what only {name} has a word for", source=workflow.source)
 
     def _param(self, param: Parameter) -> dict[str, Any]:

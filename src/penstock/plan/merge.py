@@ -60,7 +60,9 @@ def _weight(plans: Iterable[Plan]) -> dict[str, Any]:
     found: dict[str, Any] = {"steps": 0, "tasks": 0, "peak": {}, "sum": {}, "unknown": False}
     for plan in plans:
         for planned, calls in plan.level.walk():
-            if planned.inner is None:
+            if planned.recursive:
+                found["unknown"] = True
+            elif planned.inner is None:
                 found["steps"] += 1
                 found["tasks"] += planned.tasks.times(calls).count or 1
                 found["unknown"] |= planned.tasks.times(calls).count is None

@@ -16,7 +16,7 @@ from penstock.formats.argo_in.frame import Frame, SitePlace
 from penstock.formats.argo_in.sheet import ARTIFACT, ARTIFACTS, LOCATIONS, PARAMETERS, Sheet, text_of
 from penstock.formats.argo_in.values import Place, Unknown, as_text, expression, made, node_of_value, only_tag, value_of
 from penstock.formats.documents import Document, items, part
-from penstock.graph.expr import Const, Expr, Node
+from penstock.graph.expr import Call, Const, Expr, Node
 from penstock.graph.model import MISSING, Input, Value
 from penstock.graph.types import ANY, STR
 
@@ -104,7 +104,9 @@ def file_of(one: Mapping[str, Any], place: Place, document: Document, path: str)
         return NOTHING if node is None else made(node, place, path)
     raw = part(one, "raw")
     if raw.get("data") is not None:
-        return value_of(text_of(raw.get("data")) or "", place, f"{path}.raw.data")
+        text = value_of(text_of(raw.get("data")) or "", place, f"{path}.raw.data")
+        # A text that is only known later is told from a file that is handed on.
+        return Expr.tree(Call("text", (text.node,))) if isinstance(text, Expr) else text
     where = next((str(name) for name in one if name in LOCATIONS), None)
     if where is None:
         return None
@@ -244,7 +246,8 @@ def _file(sheet: Sheet, name: str, given: Given, inputs: InputPlace, place: Site
     if value is None or value is NOTHING:
         return None
     at = None if sheet.composite else text_of(one.get("path"))
-    type_ = ANY if sheet.composite else ARTIFACT if isinstance(value, Expr) else STR
+    is_text = not isinstance(value, Expr) or (isinstance(value.node, Call) and value.node.name == "text")
+    type_ = ANY if sheet.composite else STR if is_text else ARTIFACT
     return Input(name=sheet.input_names[ARTIFACTS, name], value=value, type=type_, path=at or None)
 
 

@@ -1,4 +1,4 @@
-"""What an Argo template says besides what it does: tries, time, place, locks, cache, labels. Called by argo_leaf and argo_call."""
+"""What an Argo template says besides what it does: tries, time, place, locks, cache, labels. Called by argo_out.leaf, maker and remote."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from penstock.formats.argo_out.book import Book, Slot, object_name
+from penstock.formats.argo_out.book import Book, object_name
 from penstock.formats.argo_out.expr import Translator, text_of
 from penstock.formats.argo_out.found import Find, Found, NotSaid, tagged
 from penstock.formats.argo_out.pod import thawed
@@ -32,7 +32,7 @@ _TEMPLATE_FIELDS: Final = frozenset(
 _ELSEWHERE: Final = frozenset({"volumes", "restartPolicy"})
 
 
-def around(book: Book, step: Step, slots: Sequence[Slot], find: Find) -> dict[str, Any]:
+def around(book: Book, step: Step, find: Find) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if step.retry is not None and step.replicas == 1:
         found["retryStrategy"] = retry_strategy(book, step, step.retry)

@@ -60,6 +60,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
+def section(name: str, content: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """Inputs, outputs or arguments, without what is empty."""
+    filled = {kind: listed for kind, listed in content.items() if listed}
+    return {name: filled} if filled else {}
+
+
 @dataclass(slots=True)
 class Slot:
     """One input of a template, and what a step gives for it."""
@@ -92,8 +98,6 @@ class Access:
     kind: str
     name: str
     type: Type = ANY
-    may_lack: bool = False
-    """It may have no value although the step did not fail."""
 
 
 @dataclass(slots=True)

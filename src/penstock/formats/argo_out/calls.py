@@ -1,4 +1,4 @@
-"""Which function of expr-lang does what a function of ours does. Read by argo_expr."""
+"""Which function of expr-lang does what a function of ours does. Read by argo_out.expr."""
 
 from __future__ import annotations
 

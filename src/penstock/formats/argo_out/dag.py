@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from penstock.formats.argo_out.book import Book
+from penstock.formats.argo_out.book import Book, section
 from penstock.formats.argo_out.depends import WORDS, outcomes_text, trigger_text
 from penstock.formats.argo_out.found import Found
 from penstock.formats.argo_out.split import MOST_TASKS, MOST_TOGETHER, Node, Scope, cut, nodes_of
@@ -260,11 +260,6 @@ def _bytes(value: Any) -> int:
     return (
         sum(map(_bytes, value.values())) if isinstance(value, dict) else 50 if isinstance(value, Expr | Template) else 5
     )
-
-
-def section(name: str, content: Mapping[str, list[Any]]) -> dict[str, Any]:
-    filled = {kind: listed for kind, listed in content.items() if listed}
-    return {name: filled} if filled else {}
 
 
 def _steps_in(scope: Scope) -> Iterator[str]:

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from penstock.formats.argo_out.book import Book, Made
-from penstock.formats.argo_out.dag import Dag, section
+from penstock.formats.argo_out.book import Book, Made, section
+from penstock.formats.argo_out.dag import Dag
 from penstock.formats.argo_out.expr import Translator, condition, direct
-from penstock.formats.argo_out.found import Find, Found, NotSaid, literal
+from penstock.formats.argo_out.found import Find, Found, NotSaid, literal, of_run
 from penstock.formats.argo_out.items import Items, items_of
-from penstock.formats.argo_out.maker import Maker, arguments_of
+from penstock.formats.argo_out.maker import CALL, Callee, Maker, arguments_of
 from penstock.formats.argo_out.slots import Varied
 from penstock.formats.argo_out.split import Scope
 from penstock.formats.argo_out.typing import Typing
 from penstock.graph.evaluate import to_text
 from penstock.graph.expr import Expr, references
-from penstock.graph.model import MISSING, Function, Nested, Output, Step, Value, Workflow, expressions, step_values
+from penstock.graph.model import MISSING, Function, Output, Step, Value, Workflow, expressions, step_values
 from penstock.graph.rewrite import as_node
 from penstock.graph.types import INT, STR
 
@@ -59,7 +59,7 @@ class Flow:
     # -- writing
 
     def write(self) -> None:
-        self.maker.callees = {name: (flow.template, flow.workflow) for name, flow in self.callees.items()}
+        self.maker.callees = {name: flow.as_callee() for name, flow in self.callees.items()}
         if not self.exits:
             self.maker.published = self.published
         with self.book.about(self.where.rstrip("."), None, f"the workflow {self.workflow.name!r}"):
@@ -91,7 +91,14 @@ class Flow:
             parameters.append({"name": OUTCOME})
         return section("inputs", {"parameters": parameters, "artifacts": artifacts})
 
-    def wanted(self) -> set[str]:
+    def as_callee(self) -> Callee:
+        handler = self.handler
+        if handler is None:
+            return Callee(self.template, self.workflow)
+        outcome = {OUTCOME: "{{tasks." + CALL + ".status}}"} if handler.reads_outcome else {}
+        return Callee(self.template, self.workflow, handler.template, handler._wanted(), outcome)
+
+    def _wanted(self) -> set[str]:
         """Parameters that its exit handlers must be given."""
         return {
             path[1]
@@ -164,7 +171,6 @@ class Flow:
         if items is not None:
             task |= items.fields
         task |= self.dag.continues_on(step)
-        task |= self._hooks(step, made, find, task["name"])
         if step.doc:
             said = "what is said about single steps has no place in Argo"
             self.book.remark("changed", said, step, f"{self.where}steps.{step.name}.doc")
@@ -187,18 +193,6 @@ class Flow:
         ]
         return items_of(step.each, find, self.typing.variables(step), reads, isinstance(step.action, Function))
 
-    def _hooks(self, step: Step, made: Made, find: Find, task: str) -> dict[str, Any]:
-        """The exit handlers of a workflow that is called."""
-        handler = self.callees[step.action.name].handler if isinstance(step.action, Nested) else None
-        if handler is None:
-            return {}
-        wanted = handler.wanted()
-        given = arguments_of([slot for slot in made.slots if slot.name in wanted], find)
-        if handler.reads_outcome:
-            parameters = given.setdefault("arguments", {}).setdefault("parameters", [])
-            parameters.append({"name": OUTCOME, "value": "{{tasks." + task + ".status}}"})
-        return {"hooks": {"exit": {"template": handler.template, **given}}}
-
     # -- where values are found
 
     def find(self, scope: Scope, as_inputs: bool = False) -> Find:
@@ -211,17 +205,13 @@ class Flow:
             if root == "params" and len(path) > 1:
                 return self._param(scope, path[1], as_inputs)
             match path:
-                case ("run", "id"):
-                    return Found(("workflow", "name"), STR, 2)
-                case ("run", "created"):
-                    return Found(("workflow", "creationTimestamp"), STR, 2)
                 case ("workflow", "outcome" | "phase" as word) if self.exits:
                     where: tuple[str, ...] = ("workflow", "status")
                     if not self.typing.root:
                         self.reads_outcome = True
                         where = scope.path(("param", OUTCOME, "parameters"))
                     return Found(where, STR, 2, status=word == "outcome")
-            return None
+            return of_run(path)
 
         return find
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.graph.expr import is_identifier, quote
-from penstock.graph.types import ANY, Type
+from penstock.graph.types import ANY, STR, Type
 
 _PLAIN: Final = re.compile(r"[ -&(-\[\]-~]*\Z")
 _BRACES: Final = re.compile(r"(?<=\{)(?=\{)|(?<=\})(?=\})")
@@ -55,6 +55,16 @@ class Found:
 
 Find = Callable[[tuple[str, ...]], Found | None]
 """One of our paths -> the variable that holds it, or the beginning of it. Raises NotSaid."""
+
+
+def of_run(path: tuple[str, ...]) -> Found | None:
+    """What can be read anywhere."""
+    match path:
+        case ("run", "id"):
+            return Found(("workflow", "name"), STR, 2)
+        case ("run", "created"):
+            return Found(("workflow", "creationTimestamp"), STR, 2)
+    return None
 
 
 def literal(text: str) -> str:

@@ -1,6 +1,6 @@
-"""Templates for what a step does itself: containers, scripts, functions, pods, waiting, requests, objects. Called by argo_call.
+"""Templates for what a step does itself: containers, scripts, functions, pods, waiting, requests, objects. Called by argo_out.maker.
 
-A step arrives here closed: it reads nothing but its inputs (argo_slots). What comes out is the body of a template: inputs, outputs,
+A step arrives here closed: it reads nothing but its inputs (argo_out.slots). What comes out is the body of a template: inputs, outputs,
 one of Argo's types, and whatever says how it is run.
 """
 
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from penstock.formats import shim
 from penstock.formats.argo_out.around import around, handed_on
-from penstock.formats.argo_out.book import Access, Book, Made, Slot
+from penstock.formats.argo_out.book import Access, Book, Made, Slot, section
 from penstock.formats.argo_out.expr import text_of
-from penstock.formats.argo_out.found import Find, Found, literal, tagged
+from penstock.formats.argo_out.found import Find, Found, literal, of_run, tagged
 from penstock.formats.argo_out.pod import common, container, image_of, merged, mount_all, pod_bodies, resources, script
 from penstock.formats.argo_out.remote import http, resource
 from penstock.formats.argo_out.slots import laid_at
@@ -33,7 +33,7 @@ from penstock.graph.model import (
     Step,
     Suspend,
 )
-from penstock.graph.types import INT, STR
+from penstock.graph.types import INT
 
 STDOUT: Final = "/dev/stdout"
 RESULT: Final = "result"
@@ -49,13 +49,13 @@ def leaf(book: Book, step: Step, slots: list[Slot], globals_: Mapping[str, str],
         return http(book, step, action, slots, find, hint, _inputs)
     if isinstance(action, Resource):
         typed, outputs = resource(book, step, action, find)
-        body = {**_section("inputs", _inputs(slots)), **_section("outputs", outputs), "resource": typed}
+        body = {**section("inputs", _inputs(slots)), **section("outputs", outputs), "resource": typed}
     elif isinstance(action, Suspend):
-        body = {**_section("inputs", _inputs(slots)), **_section("outputs", _supplied(step)), **_suspend(action, find)}
+        body = {**section("inputs", _inputs(slots)), **section("outputs", _supplied(step)), **_suspend(action, find)}
     else:
         body = _program(book, step, slots, find)
     _published(body, globals_)
-    body |= around(book, step, slots, find)
+    body |= around(book, step, find)
     return Made(book.share(hint, handed_on(body, part(step.extra, "argo"))), slots, faces)
 
 
@@ -68,23 +68,14 @@ def _inside(step: Step, slots: Sequence[Slot]) -> Find:
             case ("inputs", name, *_) if name in known:
                 slot = known[name]
                 return Found(("inputs", "parameters", name), slot.type, 2, gathered=slot.gathered)
-            case ("run", "id"):
-                return Found(("workflow", "name"), STR, 2)
-            case ("run", "created"):
-                return Found(("workflow", "creationTimestamp"), STR, 2)
             case ("attempt", "number"):
                 return Found(("retries",), INT, 2) if step.retry is not None else Found((), INT, 2, code="0")
-        return None
+        return of_run(path)
 
     return find
 
 
 # -- inputs and outputs -----------------------------------------------------------------------------------------------
-
-
-def _section(name: str, content: Mapping[str, list[Any]]) -> dict[str, Any]:
-    filled = {kind: listed for kind, listed in content.items() if listed}
-    return {name: filled} if filled else {}
 
 
 def _inputs(slots: Sequence[Slot]) -> dict[str, list[dict[str, Any]]]:
@@ -108,12 +99,11 @@ def _inputs(slots: Sequence[Slot]) -> dict[str, list[dict[str, Any]]]:
 
 def _face(output: Output, step: Step) -> Access:
     bare = output.type.args[0] if output.type.name == "optional" else output.type
-    may_lack = output.default is MISSING
     if bare.name in ("file", "dir"):
-        return Access("artifacts", output.name, output.type, may_lack)
-    if output.path == STDOUT and not isinstance(step.action, Suspend):
-        return Access(RESULT, RESULT, output.type, may_lack)
-    return Access("parameters", output.name, output.type, may_lack)
+        return Access("artifacts", output.name, output.type)
+    if output.path == STDOUT and not isinstance(step.action, Suspend | Function):
+        return Access(RESULT, RESULT, output.type)
+    return Access("parameters", output.name, output.type)
 
 
 def _outputs(step: Step, paths: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
@@ -169,8 +159,8 @@ def _program(book: Book, step: Step, slots: list[Slot], find: Find) -> dict[str,
         assert isinstance(action, Pod)
         typed, paths = {}, _paths(step)
         kind = ""
-    body = {**_section("inputs", inputs), **_section("outputs", _outputs(step, paths))}
-    told = _told(step, slots)
+    body = {**section("inputs", inputs), **section("outputs", _outputs(step, paths))}
+    told = _told(step)
     volumes: list[dict[str, Any]] = []
     mounts = mount_all(book, step, find, body, volumes)
     if isinstance(action, Pod):
@@ -189,7 +179,7 @@ def _program(book: Book, step: Step, slots: list[Slot], find: Find) -> dict[str,
     return body
 
 
-def _told(step: Step, slots: Sequence[Slot]) -> list[dict[str, str]]:
+def _told(step: Step) -> list[dict[str, str]]:
     """What a program is told about itself in its environment."""
     found = []
     if any(output.path is None for output in step.outputs) and not isinstance(step.action, Function):

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.formats.argo_out.around import memoize, retry_strategy, synchronization
-from penstock.formats.argo_out.book import Access, Book, Made, Slot
+from penstock.formats.argo_out.book import Access, Book, Made, Slot, section
 from penstock.formats.argo_out.expr import Translator, condition, direct
-from penstock.formats.argo_out.found import Find, Found, NotSaid, tagged
+from penstock.formats.argo_out.found import Find, Found, NotSaid, of_run, tagged
 from penstock.formats.argo_out.items import items_of
 from penstock.formats.argo_out.leaf import REPLICA, leaf
 from penstock.formats.argo_out.pod import thawed
@@ -28,6 +29,8 @@ from penstock.graph.expr import Expr, reference, references
 from penstock.graph.model import MISSING, Function, Input, Nested, Step, Value, While, Workflow, expressions
 from penstock.graph.types import STR, Type
 
+CALL: Final = "call"
+"""The one task of a dag around a call."""
 ROUND: Final = "penstock-round"
 DEEPEST: Final = 40
 """Calls inside one another that a loop may make. Argo allows a hundred, of which the workflow around needs some."""
@@ -35,14 +38,28 @@ MOST_BODIES: Final = 50
 _DEPTH: Final = {"params": 2, "steps": 4, "item": 2, "workflow": 2}
 
 
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """A workflow that can be called."""
+
+    template: str
+    workflow: Workflow
+    handler: str = ""
+    """The template of its exit handlers."""
+    wanted: Collection[str] = ()
+    """Parameters that those read."""
+    outcome: Mapping[str, str] = field(default_factory=dict)
+    """What else they are given."""
+
+
 class Maker:
-    """`callees`: the template of each definition. `published`: step -> output -> global name."""
+    """`published`: step -> output -> global name."""
 
     def __init__(
         self,
         book: Book,
         typing: Typing,
-        callees: Mapping[str, tuple[str, Workflow]],
+        callees: Mapping[str, Callee],
         varied: Mapping[int, Varied],
         where: str,
     ) -> None:
@@ -105,7 +122,8 @@ class Maker:
 
     def _called(self, step: Step) -> Made:
         assert isinstance(step.action, Nested)
-        template, workflow = self.callees[step.action.name]
+        callee = self.callees[step.action.name]
+        workflow = callee.workflow
         params = {param.name: param for param in workflow.params}
         inputs = tuple(given for given in step.inputs if given.name in params)
         step = dataclasses.replace(step, inputs=tuple(_as_declared(given, params[given.name].type) for given in inputs))
@@ -115,9 +133,12 @@ class Maker:
             output.name: Access("artifacts" if _is_file(output.type) else "parameters", output.name, output.type)
             for output in workflow.outputs
         }
-        made = Made(template, slots, outputs)
+        made = Made(callee.template, slots, outputs)
         around = self._around_call(step)
-        return self._wrapped(step, made, around) if around else made
+        if not callee.handler:
+            return self._wrapped(step, made, around) if around else made
+        given = _arguments([slot for slot in slots if slot.name in callee.wanted], callee.outcome)
+        return self._wrapped(step, made, around, {"hooks": {"exit": {"template": callee.handler, **given}}})
 
     def _around_call(self, step: Step) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -143,9 +164,11 @@ class Maker:
 
     # -- a dag around it
 
-    def _wrapped(self, step: Step, inner: Made, around: Mapping[str, Any]) -> Made:
-        task = {"name": "call", "template": inner.template, **_arguments(inner.slots)}
-        outputs = self._passed_on(step, inner, lambda access: Found(_path("call", access)).tag)
+    def _wrapped(
+        self, step: Step, inner: Made, around: Mapping[str, Any], hooks: Mapping[str, Any] | None = None
+    ) -> Made:
+        task = {"name": CALL, "template": inner.template, **_arguments(inner.slots), **(hooks or {})}
+        outputs = self._passed_on(step, inner, lambda access: Found(_path(CALL, access)).tag)
         body = {**_inputs(inner.slots), **outputs, "dag": {"tasks": [task]}, **around}
         return Made(self.book.share(f"{step.name}-call", body), inner.slots, _as_parameters(inner))
 
@@ -159,7 +182,7 @@ class Maker:
                 artifacts.append({"name": name, "from": tag(access), **called})
             else:
                 parameters.append({"name": name, "valueFrom": {"parameter": tag(access)}, **called})
-        return _section("outputs", {"parameters": parameters, "artifacts": artifacts})
+        return section("outputs", {"parameters": parameters, "artifacts": artifacts})
 
     def _replicated(self, step: Step, inner: Made) -> Made:
         """The first and the others, which start together. What comes out is what the first gave."""
@@ -239,7 +262,7 @@ class Maker:
                     return Found(
                         ("inputs", kind, slot.name), slot.type, depth, slot.gathered, status=path[-1] == "outcome"
                     )
-            return _of_run(path)
+            return of_run(path)
 
         return list(slots.values()), find
 
@@ -352,7 +375,7 @@ class _Loop:
                 artifacts.append({"name": output, "fromExpression": code})
             else:
                 parameters.append({"name": output, "valueFrom": {"expression": code}})
-        return _section("outputs", {"parameters": parameters, "artifacts": artifacts})
+        return section("outputs", {"parameters": parameters, "artifacts": artifacts})
 
     def limit(self) -> dict[str, Any]:
         """Fails if the condition still holds when there may be no further round."""
@@ -388,7 +411,7 @@ class _Loop:
             other = Found(("inputs", "parameters", back[output])).text if output in back else "''"
             code = f"tasks['loop'].status == 'Succeeded' ? {inner} : {other}"
             parameters.append({"name": output, "valueFrom": {"expression": code}})
-        body = {**_inputs(slots), **_section("outputs", {"parameters": parameters}), "dag": {"tasks": [task]}}
+        body = {**_inputs(slots), **section("outputs", {"parameters": parameters}), "dag": {"tasks": [task]}}
         return Made(self.maker.book.share(f"{self.step.name}-guarded", body), slots, made.outputs)
 
 
@@ -402,15 +425,6 @@ def _as_declared(given: Input, wanted: Type) -> Input:
 def _is_file(type_: Type) -> bool:
     bare = type_.args[0] if type_.name == "optional" else type_
     return bare.name in ("file", "dir")
-
-
-def _of_run(path: tuple[str, ...]) -> Found | None:
-    match path:
-        case ("run", "id"):
-            return Found(("workflow", "name"), STR, 2)
-        case ("run", "created"):
-            return Found(("workflow", "creationTimestamp"), STR, 2)
-    return None
 
 
 def _reads_item(value: Value) -> bool:
@@ -431,11 +445,6 @@ def _as_parameters(inner: Made) -> dict[str, Access]:
     }
 
 
-def _section(name: str, content: Mapping[str, list[Any]]) -> dict[str, Any]:
-    filled = {kind: listed for kind, listed in content.items() if listed}
-    return {name: filled} if filled else {}
-
-
 def _inputs(slots: Iterable[Slot]) -> dict[str, Any]:
     """Of a dag: nothing is laid anywhere."""
     parameters, artifacts = [], []
@@ -446,10 +455,10 @@ def _inputs(slots: Iterable[Slot]) -> dict[str, Any]:
             default = (
                 {}
                 if slot.default is MISSING
-                else {"default": argument(dataclasses.replace(slot, value=slot.default), _of_run)}
+                else {"default": argument(dataclasses.replace(slot, value=slot.default), of_run)}
             )
             parameters.append({"name": slot.name, **default})
-    return _section("inputs", {"parameters": parameters, "artifacts": artifacts})
+    return section("inputs", {"parameters": parameters, "artifacts": artifacts})
 
 
 def _arguments(slots: Iterable[Slot], given: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -464,7 +473,7 @@ def _arguments(slots: Iterable[Slot], given: Mapping[str, str] | None = None) ->
             {"name": slot.name, "from" if slot.artifact else "value": text}
         )
     parameters += [{"name": name, "value": text} for name, text in given.items()]
-    return _section("arguments", {"parameters": parameters, "artifacts": artifacts})
+    return section("arguments", {"parameters": parameters, "artifacts": artifacts})
 
 
 def arguments_of(slots: Iterable[Slot], find: Find) -> dict[str, Any]:
@@ -478,7 +487,7 @@ def arguments_of(slots: Iterable[Slot], find: Find) -> dict[str, Any]:
             artifacts.append({"name": slot.name, "from": found.tag})
         else:
             parameters.append({"name": slot.name, "value": argument(slot, find)})
-    return _section("arguments", {"parameters": parameters, "artifacts": artifacts})
+    return section("arguments", {"parameters": parameters, "artifacts": artifacts})
 
 
 def _shape(step: Step, slots: Sequence[Slot], published: Mapping[str, str]) -> Any:

@@ -1,4 +1,4 @@
-"""Programs, volumes and what they ask of a machine, in an Argo template. Called by argo_leaf and argo_around."""
+"""Programs, volumes and what they ask of a machine, in an Argo template. Called by argo_out.leaf and around."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates for what happens elsewhere: requests, and objects of the cluster. Called by argo_leaf."""
+"""Templates for what happens elsewhere: requests, and objects of the cluster. Called by argo_out.leaf."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def http(book: Book, step: Step, action: Http, slots: list[Slot], find: Find, hi
     if action.success_condition is not None:
         request["successCondition"] = Translator(_answer(find)).boolean(action.success_condition.node)
     given = {kind: listed for kind, listed in inputs(slots).items() if listed}
-    body = {**({"inputs": given} if given else {}), "http": request, **around(book, step, slots, find)}
+    body = {**({"inputs": given} if given else {}), "http": request, **around(book, step, find)}
     template = book.share(hint, body)
     if all(_is_body(output) for output in step.outputs):
         faces = {output.name: Access("result", "result", output.type) for output in step.outputs}
