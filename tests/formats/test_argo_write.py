@@ -844,9 +844,9 @@ def some_steps(draw: st.DrawFn, known: list[str], name: str) -> Step:
         | st.builds(ForEach, axes=st.sampled_from(_LOOPS), parallel=st.sampled_from([None, 2]), gang=st.booleans())
     )
     action = draw(actions(draw(st.sampled_from(choices)), each is not None))
-    loop = While(condition=E("outputs.o == inputs.v"), carry={"v": "o"}, max_iterations=draw(st.sampled_from([1, 3, 90])), test=draw(st.sampled_from(["after", "before"])))  # fmt: skip
+    loop = While(condition=E("string(outputs.o) == string(inputs.v)"), carry={"v": "o"}, max_iterations=draw(st.sampled_from([1, 3, 90])), test=draw(st.sampled_from(["after", "before"])))  # fmt: skip
     if loop.test == "before":
-        loop = dataclasses.replace(loop, condition=E("inputs.v == 3"))
+        loop = dataclasses.replace(loop, condition=E("string(inputs.v) == \"3\""))
     outputs = () if isinstance(action, Nested) else (Output(name="o", type=parse(draw(st.sampled_from(["any", "str", "int", "list[int]"]))), value=E("object.a") if isinstance(action, Resource) else MISSING),)  # fmt: skip
     up = draw(st.sampled_from(known)) if known else None
     return Step(

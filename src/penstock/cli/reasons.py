@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -60,6 +60,9 @@ def _wait(found: Why, wait: Wait, now: float) -> None:
     if wait.kind == "queue":
         _queue(wait, name, since)
         return
+    if wait.kind == "lock":
+        _lock(wait, f"{name}{many}", since)
+        return
     reason, fix = wait.reason, ""
     said = f": {render.clean(str(reason['message']))}" if reason.get("message") else ""
     match wait.kind:
@@ -78,7 +81,9 @@ def _wait(found: Why, wait: Wait, now: float) -> None:
         case "somebody":
             text, fix = f"{name}{many} waits for somebody{since}{said}.", f"penstock resume {quoted(name)}"
         case "steps":
-            text = f"{name} comes after {', '.join(reason['steps'][:5])}, which {_are(len(reason['steps']))} not over."
+            text = f"{name} comes after {_listed(reason['steps'])}, which {_are(len(reason['steps']))} not over."
+            if reason.get("exit"):
+                text = f"{name} runs at the end: {_listed(reason['steps'])} {_are(len(reason['steps']))} not over."
             fix = f"penstock why {quoted(found.run.id + '/' + reason['steps'][0])}"
         case _:
             lost = reason.get("state") == "lost"
@@ -94,6 +99,10 @@ def _room(found: Why, reason: Mapping[str, Any]) -> str:
     if reason.get("parallel"):
         return f"at most {reason['parallel']:,} of its tasks run at once"
     return "every worker is busy (-j says how many there are)" if found.running else "will in a moment"
+
+
+def _listed(steps: Sequence[str]) -> str:
+    return ", ".join(steps[:5]) + (f" and {len(steps) - 5:,} more" if len(steps) > 5 else "")
 
 
 def _are(many: int) -> str:
@@ -113,6 +122,14 @@ def _queue(wait: Wait, name: str, since: str) -> None:
     for label, text in wording.lines(reason, wait.who, name):
         if label == "why" and wait.own:
             text = "its own tasks hold what there is: each that ends lets the next one start"
+        _fact(label, text)
+
+
+def _lock(wait: Wait, name: str, since: str) -> None:
+    head = f"{name} {'has waited' if since else 'waits'}{since} {wording.line_of(wait.reason)}."
+    for part in textwrap.wrap(head, shutil.get_terminal_size().columns) if render.is_terminal() else [head]:
+        render.print_line([(part, {"bold": True})])
+    for label, text in wording.lock_lines(wait.reason):
         _fact(label, text)
 
 

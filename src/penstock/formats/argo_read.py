@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final
 
 from penstock.errors import DocumentError
@@ -40,7 +42,7 @@ from penstock.formats.documents import Document, Library, part
 from penstock.formats.kube import frozen
 from penstock.formats.reading import Read
 from penstock.graph.expr import Expr, reference
-from penstock.graph.model import MISSING, Input, Lock, Output, Parameter, Value, Workflow
+from penstock.graph.model import MISSING, Input, Lock, Output, Parameter, Step, Value, Workflow
 from penstock.graph.types import ANY, STR
 
 DESCRIPTION: Final = "workflows.argoproj.io/description"
@@ -221,7 +223,7 @@ class _Assembly:
         return Workflow(
             name=main.name,
             params=tuple(self.reading.params.values()),
-            steps=tuple(draft.step() for draft in main.drafts),
+            steps=tuple(map(self.limited, (draft.step() for draft in main.drafts))),
             outputs=outputs,
             on_exit=tuple(draft.step() for draft in main.exits),
             queue=queue or None,
@@ -250,16 +252,28 @@ class _Assembly:
                 yield Output(name=name, type=ANY, value=made(node, place, self.root.path), default=None)
 
     def parallel(self) -> int | None:
-        given = (
-            (self.root.spec, self.document, self.root.path),
-            (self.main.sheet.body if self.main.sheet.composite else {}, self.main.sheet.document, self.main.sheet.path),
-        )
-        found = [_count(body.get("parallelism"), self.notes, at, f"{path}.parallelism") for body, at, path in given]
-        known = [one for one in found if one is not None]
-        if found[1] is not None and self.reading.frames:
-            said = "it counts every task of the run, also those of templates that are called"
-            self.notes.changed(self.main.sheet.document, f"{self.main.sheet.path}.parallelism", said)
-        return min(known, default=None)
+        """Of the whole run, at any depth. The entrypoint's own limit counts its children, which is the same if it calls nothing."""
+        whole = _count(self.root.spec.get("parallelism"), self.notes, self.document, f"{self.root.path}.parallelism")
+        own = self.entry_limit
+        if own is not None and self.reading.frames:
+            if len(self.main.drafts) > 1:
+                said = "it limits each loop by itself, not all that runs in this template together"
+                self.notes.changed(self.main.sheet.document, f"{self.main.sheet.path}.parallelism", said)
+            return whole
+        return min((one for one in (whole, own) if one is not None), default=None)
+
+    @cached_property
+    def entry_limit(self) -> int | None:
+        sheet = self.main.sheet
+        given = sheet.body.get("parallelism") if sheet.composite else None
+        return _count(given, self.notes, sheet.document, f"{sheet.path}.parallelism")
+
+    def limited(self, step: Step) -> Step:
+        """A loop of the entrypoint, with its limit, where that cannot be the limit of the run."""
+        limit = self.entry_limit if self.reading.frames else None
+        if step.each is None or limit is None:
+            return step
+        return replace(step, each=replace(step.each, parallel=min(limit, step.each.parallel or limit)))
 
     def timeout(self) -> float | None:
         place = SitePlace(self.main, None)

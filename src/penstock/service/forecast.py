@@ -112,7 +112,12 @@ class _Look:
                 self._task(task, results, holders)
         why = "a step before it runs" if looked < MOST else f"not looked at: more than {MOST:,} tasks come before"
         for planned, _ in self.plan.level.walk():
-            if planned.inner is None and planned.path not in self.found and planned.runs != "no":
+            if (
+                planned.inner is None
+                and not planned.recursive
+                and planned.path not in self.found
+                and planned.runs != "no"
+            ):
                 self.found[planned.path] = Expected(0, 0, planned.tasks.count or 1, [why])
         for path in list(self.machine.scopes):
             self.found.pop(path.rstrip("/"), None)

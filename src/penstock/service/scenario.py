@@ -136,7 +136,11 @@ def _written(file: str, workflow: Workflow, given: Sequence[str]) -> Source:
     own = {param.name for param in workflow.params}
     params = service.parameters(workflow, [item for item in given if "=" not in item or item.partition("=")[0] in own])
     walked = [planned for planned, _ in make(workflow, params).level.walk()]
-    steps = {planned.path: None for planned in walked if planned.inner is None and planned.runs != "no"}
+    steps = {
+        planned.path: None
+        for planned in walked
+        if planned.inner is None and not planned.recursive and planned.runs != "no"
+    }
     runtimes, run = _remembered(workflow.name, steps.keys())
     for planned in walked:
         if isinstance(planned.step.action, Suspend) and planned.step.action.duration is not None:

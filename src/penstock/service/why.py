@@ -1,19 +1,23 @@
 """Why a run, or a step of it, waits: now, and what it has waited for so far. Called by `penstock why`, and for its queues by the
 screens that show a run.
 
-What is waited for is either a queue (then the queues themselves are asked, as they are now), another run that computes the same,
-a time, a person, a worker, or other steps. What was waited for is read from the log: every hold was written down with its reason.
+What is waited for is either a queue (then the queues themselves are asked, as they are now), a lock (then the store says who holds
+it now), another run that computes the same, a time, a person, a worker, or other steps. What was waited for is read from the log: every
+hold was written down with its reason.
+
+Steps of one group stand in line together, under the name of their group: whoever asks about one of them, or about the group, hears
+of the same wait.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.live import step_of
-from penstock.graph.model import Unit, Workflow
+from penstock.graph.model import Nested, Unit, Workflow
 from penstock.service import views, wording
 from penstock.service.runs import owner_alive, state_of, workflow_of
 from penstock.store.base import FINAL, Event, Run, Standing, TaskRow
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
 _HOLDS = ("reservation.waiting", "reservation.admitted", "reservation.evicted", "reservation.withdrawn")
 _BREAKS = ("run.started", "run.stopped", "run.finished")
 IN_LINE = ("pending", "leaving")
+MOST_LOCKED = 1000
+"""So many tasks that wait are looked at for a screen: those of a run that wait for a lock are found among the first of them."""
+NAMED = 5
+"""Holders of a lock that are named."""
 
 
 @dataclass(slots=True)
@@ -35,10 +43,10 @@ class Wait:
     path: str
     """The step, stage or task that waits; "workflow" for the whole."""
     kind: str
-    """queue · slot · shared · retry · somebody · time · steps · engine"""
+    """queue · lock · slot · shared · retry · somebody · time · steps · engine"""
     since: float | None = None
     reason: dict[str, Any] = field(default_factory=dict)
-    """Of a queue: what `Hold.as_data` gives."""
+    """Of a queue: what `Hold.as_data` gives. Of a lock: {why, lock, limit, of, held, holders: [{run, task, since, user, gone}]}."""
     tasks: int = 1
     asks: dict[str, int] = field(default_factory=dict)
     """Of a queue: what it would have, all of it together."""
@@ -109,19 +117,18 @@ class Why:
 
 
 def why(store: Store, run: Run, path: str = "") -> Why:
-    """Raises NotFound if the run has no such step."""
+    """`path`: a step, a task, or a stage as queues call it. Raises NotFound if the run has no such thing."""
     workflow = workflow_of(store, run)
     outline = views.Outline(workflow)
-    if path and step_of(path) not in outline.by_path:  # a task that has not begun may well be asked about
-        views.check_path(store, run, path)
-    rows = store.tasks(run.number, states=["running", "waiting", "retrying", "suspended"])
-    rows = [row for row in rows if not path or _under(row.task, path) or _under(row.step, path)]
+    wanted = _wanted(store, run, outline, path)
+    alive = store.tasks(run.number, states=["running", "waiting", "retrying", "suspended"])
+    rows = [row for row in alive if not wanted or any(_under(row.task, one) or _under(row.step, one) for one in wanted)]
     state = state_of(store, run)
     events = list(store.events(run.number, kinds=[*_HOLDS, *_BREAKS]))
     reader = views.Reader(store, run)
     reader.read()
     outline.measure(reader.tallies, run.state)
-    node = outline.by_path.get(step_of(path)) if path else None
+    nodes = [outline.by_path[step_of(one)] for one in wanted if step_of(one) in outline.by_path]
     # What is called is not counted: the tasks in it are.
     called = {one.path for one in outline.nodes if one.nested}
     running = sum(row.state == "running" and row.step not in called for row in rows)
@@ -129,28 +136,71 @@ def why(store: Store, run: Run, path: str = "") -> Why:
     if state in ("stopped", "lost"):
         waits.append(Wait("", "engine", reason={"state": state}))
     elif state not in FINAL:
-        every = in_line(store, run, workflow, outline, events)
-        waits += [wait for wait in every if _concerns(wait, path, outline)]
+        exits = _exits(workflow, outline)
+        every = [_at_hand(wait, outline) for wait in _in_queues(store, run, workflow, outline, events)]
+        in_queues = {step for wait in every for step in wait.steps}
+        locked = [row for row in alive if _locked(row)]
+        waits += [wait for wait in every if _concerns(wait, wanted)]
+        waits += _locks(store, run, [row for row in locked if _kept_from(row, wanted)], in_queues)
         waits += _tasks(store, run, rows)
-        if all(wait.steps for wait in every):  # what else could start has everything but a worker
-            waits += _slots(outline, path, {step for wait in every for step in wait.steps})
-        if not waits and node is not None and not running:
-            waits += _steps(outline, node)
+        if all(wait.steps for wait in every) and all(
+            map(_of, locked)
+        ):  # what else could start has everything but a worker
+            held_up = in_queues | {step_of(_of(row)) for row in locked}
+            waits += _slots(outline, wanted, held_up, exits)
+        if not waits and nodes and not running:
+            waits += _steps(outline, nodes, exits, path)
     row = store.task(run.number, path) if path else None
-    ended = row.state if row is not None and row.ended is not None else node.state if node and node.over else ""
+    ended = row.state if row is not None and row.ended is not None else _ended(nodes)
     return Why(
         run,
         state,
         path,
         waits,
         0 if state in ("stopped", "lost") else running,
-        [spell for spell in spells(events) if spell.end is not None and _about(spell.path, path)],
+        [spell for spell in spells(events) if spell.end is not None and _about(spell.path, wanted, outline)],
         [
             {"path": event.task, "at": event.at, **event.data}
             for event in events
-            if event.kind == "reservation.evicted" and _about(event.task, path)
+            if event.kind == "reservation.evicted" and _about(event.task, wanted, outline)
         ],
         ended,
+    )
+
+
+def _wanted(store: Store, run: Run, outline: Outline, path: str) -> tuple[str, ...]:
+    """What is asked about: steps or tasks, those of a stage each by itself; none for the run as a whole. Raises NotFound."""
+    if not path:
+        return ()
+    node = outline.by_path.get(step_of(path))
+    if node is not None and (node.path == path or node.many or store.task(run.number, path) is not None):
+        return (path,)
+    stage = members(outline, path)
+    if not stage and node is None:  # a task that has not begun may well be asked about
+        views.check_path(store, run, path)
+    return stage or (path,)
+
+
+def members(outline: Outline, name: str) -> tuple[str, ...]:
+    """The steps of a stage, by the name under which it stands in line: `call[1]/main[0]` -> `call[1]/a`, `call[1]/b`. None if there
+    is no such group. Its last part is as the author, or a template, calls the group: that it may end like a task's means nothing."""
+    parts = name.split("/")
+    for depth in reversed(range(len(parts))):
+        prefix, group = "/".join(parts[:depth]), "/".join(parts[depth:])
+        scope = step_of(prefix)
+        found = [one.name for one in outline.nodes if one.step.group == group and _prefix(one) == scope]
+        if found:
+            return tuple(f"{prefix}/{one}".lstrip("/") for one in found)
+    return ()
+
+
+def _ended(nodes: Sequence[Node]) -> str:
+    """How it ended, if all of it has: what went wrong counts most."""
+    if not nodes or not all(node.over for node in nodes):
+        return ""
+    states = {node.state for node in nodes}
+    return next(
+        one for one in (*views.BAD, "cancelled", "succeeded", "reused", "omitted", "skipped", *states) if one in states
     )
 
 
@@ -158,28 +208,61 @@ def _under(path: str, wanted: str) -> bool:
     return path == wanted or path.startswith((f"{wanted}/", f"{wanted}[", f"{wanted}#"))
 
 
-def _about(name: str, wanted: str) -> bool:
+def _meet(one: str, other: str) -> bool:
+    """Is one of them the other, or inside it? `call/x` is every task of x, in every call."""
+    return all(
+        mine == yours or _under(mine, yours) or _under(yours, mine)
+        for mine, yours in zip(one.split("/"), other.split("/"), strict=False)
+    )
+
+
+def _about(name: str, wanted: Sequence[str], outline: Outline) -> bool:
     """A reservation of the whole workflow concerns every step."""
-    return not wanted or name == "workflow" or _under(name, wanted) or _under(wanted, name)
-
-
-def _concerns(wait: Wait, wanted: str, outline: Outline) -> bool:
-    if _about(wait.path, wanted) or not wait.steps:
+    if not wanted or name == "workflow":
         return True
-    step = step_of(wanted)
-    return any(_under(one, step) or _under(step, one) for one in wait.steps)
+    return any(_meet(one, other) for one in members(outline, name) or (name,) for other in wanted)
+
+
+def _concerns(wait: Wait, wanted: Sequence[str]) -> bool:
+    if not wanted or not wait.steps:
+        return True
+    # The steps, in the call in which they wait.
+    prefix = wait.path.rpartition("/")[0] if wait.path.count("/") == wait.steps[0].count("/") else ""
+    tasks = [f"{prefix}/{step.rpartition('/')[2]}" if prefix else step for step in wait.steps]
+    return any(_meet(one, other) for one in tasks for other in wanted)
+
+
+def _at_hand(wait: Wait, outline: Outline) -> Wait:
+    """Of the steps of a stage, those that have something left to start, and whose time has come."""
+    nodes = [outline.by_path[step] for step in wait.steps if step in outline.by_path]
+    steps = tuple(node.path for node in nodes if _left(node) and _ready(node, outline))
+    wait.steps = steps or wait.steps
+    return wait
+
+
+def _left(node: Node) -> int:
+    """Tasks that have not begun, or were stopped for others."""
+    if node.over:
+        return 0
+    going = node.count(("running", "suspended", "retrying"))
+    return 1 if node.total is None else max(0, node.total - node.count(views.ENDED) - going)
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------
 
 
 def queued(store: Store) -> set[int]:
-    """Numbers of the runs that have something in line."""
-    return {one.run for one in store.workloads() if one.state == "pending"}
+    """Numbers of the runs that have something in line, for quota or for a lock."""
+    found = {one.run for one in store.workloads() if one.state == "pending"}
+    for run in store.runs(state=["running"]):
+        if run.number not in found and run.counts.get("waiting") and not run.counts.get("running"):
+            rows = store.tasks(run.number, states=["waiting"], limit=MOST_LOCKED)
+            found |= {run.number} if any(_locked(row) for row in rows) else set()
+    return found
 
 
 def is_queued(run: Run, state: str, waiting: set[int]) -> bool:
-    """Does all of it wait: something in a queue, and nothing runs?"""
+    """Does all of it wait: something in a queue or for a lock, and nothing runs?"""
     return state == "running" and run.number in waiting and not run.counts.get("running")
 
 
@@ -190,7 +273,15 @@ def in_line(
     outline: Outline | None = None,
     events: Iterable[Event] | None = None,
 ) -> list[Wait]:
-    """What of a run stands in a queue, with the reason as it is now."""
+    """What of a run stands in a queue, or waits for a lock, with the reason as it is now."""
+    rows = store.tasks(run.number, states=["waiting"], limit=MOST_LOCKED)
+    waits = _in_queues(store, run, workflow, outline, events)
+    return [*waits, *_locks(store, run, rows, {step for wait in waits for step in wait.steps})]
+
+
+def _in_queues(
+    store: Store, run: Run, workflow: Workflow | None, outline: Outline | None, events: Iterable[Event] | None
+) -> list[Wait]:
     mine = [one for one in store.workloads() if one.run == run.number and one.state in IN_LINE]
     if not mine:
         return []
@@ -241,11 +332,13 @@ def covers(workflow: Workflow, params: Mapping[str, Any], name: str, outline: Ou
     if workflow.unit is Unit.WORKFLOW and name == "workflow":
         return ()
     outline = outline or views.Outline(workflow)
-    path = step_of(name)
-    node = outline.by_path.get(path)
+    prefix, _, last = name.rpartition("/")
+    node = outline.by_path.get(f"{step_of(prefix)}/{last}".lstrip("/"))
     if node is None or node.step.group is not None:
-        prefix, _, group = path.rpartition("/")
-        return tuple(one.path for one in outline.nodes if one.step.group == group and _prefix(one) == prefix) or (path,)
+        stage = members(outline, name)
+        if stage or node is None:
+            return tuple(map(step_of, stage)) or (step_of(name),)
+    path = node.path
     if workflow.unit is Unit.REUSE and node.over:
         from penstock.engine.reserved import heirs_of
 
@@ -301,6 +394,7 @@ class InLine:
         self._next = 0.0
         self._workflow: Workflow | None = None
         self._outline: Outline | None = None
+        self._locking = False
 
     def look(self) -> list[Wait]:
         now = time.monotonic()
@@ -308,11 +402,12 @@ class InLine:
             return self.waits
         self._next = now + 0.3
         version = self.store.last_decision()
-        if version != self._version:
+        if version != self._version or self._locking:  # who holds a lock is no decision
             self._version = version
             if self._workflow is None:
                 self._workflow = workflow_of(self.store, self.run)
                 self._outline = views.Outline(self._workflow)
+                self._locking = _has_locks(self._workflow)
             self.waits = in_line(self.store, self.run, self._workflow, self._outline)
             self._next = time.monotonic() + max(0.3, (time.monotonic() - now) / self.SHARE)
         return self.waits
@@ -325,9 +420,105 @@ def texts(waits: Iterable[Wait]) -> dict[str, str]:
     """Step -> its wait in a line, which is empty if there is nothing to be said about it; "" for the run as a whole."""
     found: dict[str, str] = {}
     for wait in waits:
-        for step in wait.steps or ("",):
+        whole = wait.kind == "lock" and wait.path == "workflow"
+        for step in (*wait.steps, "") if whole or not wait.steps else wait.steps:
             found.setdefault(step, "" if wait.own else wording.brief(wait.reason))
     return found
+
+
+# -- locks ------------------------------------------------------------------------------------------------------------
+
+
+def _has_locks(workflow: Workflow) -> bool:
+    every = (workflow, *workflow.definitions)
+    return any(one.locks or any(step.locks for step in (*one.steps, *one.on_exit)) for one in every)
+
+
+def _locked(row: TaskRow) -> bool:
+    reason = row.info.get("reason")
+    return row.state == "waiting" and isinstance(reason, Mapping) and reason.get("why") == "lock"
+
+
+def _of(row: TaskRow) -> str:
+    """What needs the lock: the task itself, a call around it, or the run ("")."""
+    return str(row.info["reason"].get("of", row.task))
+
+
+def _kept_from(row: TaskRow, wanted: Sequence[str]) -> bool:
+    """Does what keeps this task from starting keep those that were asked about, too?"""
+    return not wanted or not _of(row) or any(_meet(row.task, one) for one in wanted)
+
+
+def _locks(store: Store, run: Run, tasks: Iterable[TaskRow], in_queues: Collection[str] = ()) -> list[Wait]:
+    """What waits for a lock, with who holds it now: who did when it was asked for may long be over. A call that waits, or the run,
+    speaks for the tasks in it. `in_queues`: steps of which that is said already."""
+    waiting: dict[tuple[str, str], list[TaskRow]] = {}
+    for row in tasks:
+        if _locked(row):
+            waiting.setdefault((step_of(_of(row)), row.info["reason"]["lock"]), []).append(row)
+    since = _asked(store, run) if waiting else {}
+    found = []
+    for (step, lock), some in waiting.items():
+        holders = _holders(store, run, lock, _of(some[0]))
+        # Who has it by now has not begun: it lacks a worker, or stands in a queue.
+        has = [row for row in some if (run.number, _of(row)) in holders]
+        for rows in ([row for row in some if row not in has], has):
+            if not rows or (rows is has and rows[0].step in in_queues):
+                continue
+            inside = [row for row in rows if row.task != _of(row)]
+            path = _of(rows[0]) or "workflow"
+            wait = Wait(path, "lock", since.get(path), dict(rows[0].info["reason"]), len(inside or rows))
+            wait.steps = tuple(dict.fromkeys(([step] if step else []) + [row.step for row in rows]))
+            if rows is has:
+                wait.kind, wait.since, wait.reason = "slot", None, {"why": "worker", "lock": lock}
+            else:
+                wait.reason |= {"held": len(holders), "holders": _named(store, holders)}
+            found.append(wait)
+    return found
+
+
+def _asked(store: Store, run: Run) -> dict[str, float]:
+    """Since when tasks, calls or the run ("workflow") have waited for a lock."""
+    found: dict[str, float] = {}
+    for event in store.events(run.number, kinds=["task.waiting", "run.waiting", "run.started"]):
+        if event.kind == "run.started":
+            found.clear()  # all is asked for again
+            continue
+        reason = event.data.get("reason") or {}
+        if reason.get("why") == "lock" and reason.get("of", event.task) == event.task:
+            found.setdefault(event.task or "workflow", event.at)
+    return found
+
+
+def _named(store: Store, holders: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
+    found = []
+    for number, task in holders[:NAMED]:
+        run = store.run_by_number(number)
+        if run is not None:
+            gone = {"gone": True} if owner_alive(store, run) is False else {}
+            found.append({"run": run.id, "task": task, "since": _held_since(store, run, task), "user": run.user} | gone)
+    return found
+
+
+def _holders(store: Store, run: Run, name: str, of: str) -> list[tuple[int, str]]:
+    """Who holds a lock now. Inside of what holds it the same name means another one, and the store has it under another name:
+    see engine.locking."""
+    parts = of.split("/") if of else []
+    found = [(one.run, one.task) for one in store.lock_holders([name])[name]]
+    for depth in range(len(parts)):
+        around = "/".join(parts[:depth])
+        if (run.number, around) in found:
+            name = f"{name} in {run.id}/{around}"
+            found = [(one.run, one.task) for one in store.lock_holders([name])[name]]
+    return found
+
+
+def _held_since(store: Store, run: Run, task: str) -> float | None:
+    """When it began, which is when it had the lock, or soon after. Not known of who has it and waits for a machine, or tries again."""
+    if not task:
+        return min((first for _, first, _ in store.task_counts(run.number).values() if first is not None), default=None)
+    row = store.task(run.number, task)
+    return row.started if row is not None and row.attempt <= 1 else None
 
 
 # -- all else ---------------------------------------------------------------------------------------------------------
@@ -366,14 +557,16 @@ def _due(store: Store, run: Run) -> dict[str, float]:
     return found
 
 
-def _slots(outline: Outline, path: str, in_queues: set[str]) -> list[Wait]:
+def _slots(outline: Outline, wanted: Sequence[str], held_up: set[str], exits: set[str]) -> list[Wait]:
     """Tasks that could start and have not: as many run as may."""
     found = []
-    wanted = step_of(path)
+    asked = [step_of(one) for one in wanted]
     for node in outline.nodes:
-        if node.nested or node.over or node.path in in_queues or not _ready(node, outline):
+        if node.nested or node.over or any(_under(node.path, one) for one in held_up):
             continue
-        if wanted and not (_under(node.path, wanted) or _under(wanted, node.path)):
+        if not _ready(node, outline) or _too_early(node, outline, exits):
+            continue
+        if asked and not any(_under(node.path, one) or _under(one, node.path) for one in asked):
             continue
         active = node.count(views.ACTIVE)
         left = (node.total or 0) - node.count(views.ENDED) - active
@@ -390,14 +583,52 @@ def _ready(node: Node, outline: Outline) -> bool:
     return node.parent is None or (_ready(node.parent, outline) and bool(node.parent.state))
 
 
-def _steps(outline: Outline, node: Node) -> list[Wait]:
-    """A step whose time has not come: what it waits for, or what the workflow around it does."""
+def _exits(workflow: Workflow, outline: Outline) -> set[str]:
+    """Paths of the exit handlers, of the workflow and of those that it calls."""
+    by_name = {one.name: {step.name for step in one.on_exit} for one in workflow.definitions}
+    found = set()
+    for node in outline.nodes:
+        action = None if node.parent is None else node.parent.step.action
+        names = (
+            by_name.get(action.name, set()) if isinstance(action, Nested) else {one.name for one in workflow.on_exit}
+        )
+        if node.name in names:
+            found.add(node.path)
+    return found
+
+
+def _open(node: Node, outline: Outline, exits: set[str]) -> list[str]:
+    """What it comes after and is not over: an exit handler comes after all of the workflow that it belongs to."""
+    before = [up for up in node.before if not outline.by_path[up].over]
+    if node.path in exits:
+        around = _prefix(node)
+        before += [
+            one.path for one in outline.nodes if _prefix(one) == around and one.path not in exits and not one.over
+        ]
+    return list(dict.fromkeys(before))
+
+
+def _too_early(node: Node, outline: Outline, exits: set[str]) -> bool:
+    """Does it belong to an exit handler whose time has not come?"""
     at: Node | None = node
     while at is not None:
-        open_ = [up for up in at.before if not outline.by_path[up].over]
-        if open_:
-            return [Wait(node.path, "steps", None, {"steps": open_}, steps=(node.path,))]
+        if at.path in exits and _open(at, outline, exits):
+            return True
         at = at.parent
+    return False
+
+
+def _steps(outline: Outline, nodes: Sequence[Node], exits: set[str], path: str) -> list[Wait]:
+    """Steps whose time has not come: what they wait for, or what the workflow around them does."""
+    for node in nodes:
+        at: Node | None = node
+        while at is not None:
+            open_ = _open(at, outline, exits)
+            if open_:
+                handler = {"exit": True} if at.path in exits else {}
+                name = path if len(nodes) > 1 else node.path
+                return [Wait(name, "steps", None, {"steps": open_, **handler}, steps=(node.path,))]
+            at = at.parent
     return []
 
 

@@ -1,7 +1,7 @@
-"""Waits in plain words: which queue, which rule, what is short, who has it, what would help. Called by the screens of run, watch,
-show, why, plan and queue; later by the pages, so that all say the same.
+"""Waits in plain words: which queue or lock, which rule, what is short, who has it, what would help. Called by the screens of run,
+watch, show, why, plan and queue; later by the pages, so that all say the same.
 
-Pure: what `Hold.as_data` gives, as it stands in the log too, becomes text.
+Pure: what `Hold.as_data` gives, as it stands in the log too, becomes text; likewise what a task records that waits for a lock.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ def ordinal(number: int) -> str:
 
 
 def brief(reason: Reason) -> str:
-    """`waiting in queue team-a: 2 cpu short (position 3)`"""
+    """`waiting in queue team-a: 2 cpu short (position 3)`, `waiting for lock m: flow-1/train holds it`"""
     place = reason.get("position", 0)
     line = f" (position {place:,})" if place > 1 else ""
     return f"waiting {line_of(reason)}: {cause(reason)}{line}"
 
 
 def line_of(reason: Reason) -> str:
-    """`in queue team-a`; as long as nobody has made queues, `for this machine`."""
+    """`in queue team-a`; as long as nobody has made queues, `for this machine`; `for lock m`."""
+    if reason.get("why") in ("lock", "worker"):
+        return f"for lock {reason['lock']}" if reason["why"] == "lock" else "for a worker"
     return "for this machine" if reason.get("cluster_queue") == MACHINE else f"in queue {queue_name(reason)}"
 
 
@@ -106,9 +108,35 @@ def cause(reason: Reason) -> str:
             return f"gated by {detail}"
         case "deactivated":
             return "it was deactivated"
+        case "lock":
+            return locked(reason)
+        case "worker":
+            return f"it has lock {reason['lock']}"
         case "new" | "":
             return "nobody has looked at it yet"
     return detail or str(kind)
+
+
+def locked(reason: Reason) -> str:
+    """Who holds the lock: `flow-1/train holds it`, `3 of 3 hold it: flow-1/a, flow-1/b and 1 more`."""
+    holders = [holder(one) for one in reason.get("holders", ())]
+    limit = int(reason.get("limit", 1))
+    held = max(int(reason.get("held", 0)), len(holders))
+    if held < limit or not holders:
+        return (
+            "it is being handed on"
+            if limit == 1 or not held
+            else f"{held:,} of {limit:,} hold it: it is being handed on"
+        )
+    if limit == 1 and held == 1:
+        return f"{holders[0]} holds it"
+    rest = f" and {held - 2:,} more" if held > 2 else ""
+    return f"{held:,} of {limit:,} hold it: {', '.join(holders[:2])}{rest}"
+
+
+def holder(one: Reason) -> str:
+    """A task that holds a lock as people call it, or the run that does."""
+    return f"{one['run']}/{one['task']}" if one.get("task") else str(one["run"])
 
 
 def short_of(shortages: Sequence[Reason]) -> str:
@@ -195,6 +223,32 @@ def shortage(one: Reason) -> str:
             return f"{what}: {asked} asked, and the queue has no quota for it"
     detail = f" {one['detail']}" if one.get("detail") else ""
     return f"flavor {flavor} does not go with it: {one.get('kind')}{detail}"
+
+
+def lock_lines(reason: Reason) -> list[tuple[str, str]]:
+    """What there is to say about a wait for a lock: (what it is about, text)."""
+    limit = int(reason.get("limit", 1))
+    named = reason.get("holders", ())
+    rest = max(0, int(reason.get("held", 0)) - len(named))
+    text = "one at a time may hold it" if limit == 1 else f"{limit:,} at a time may hold it"
+    if len(named) + rest < limit:
+        text += f"; {len(named) + rest:,} now do, and it is being handed on"
+    held = [_held(one) for one in named] + ([f"{rest:,} more"] if rest else [])
+    names_ = [holder(one) for one in named]
+    help_ = []
+    if len(names_) == 1 and not rest:
+        help_ = [f"its turn may come when {names_[0]} is over"]
+    elif names_:
+        help_ = ["its turn may come when one of them is over"]
+    parts = [("why", [text]), ("held by", held), ("help", help_)]
+    return [(name if number == 0 else "", text) for name, texts in parts for number, text in enumerate(texts)]
+
+
+def _held(one: Reason) -> str:
+    since = f" since {clock(one['since'])}" if one.get("since") is not None else ""
+    about = [str(one["user"])] if one.get("user") else []
+    about += ["its process is gone"] if one.get("gone") else []
+    return f"{holder(one)}{since}" + (f"   ({', '.join(about)})" if about else "")
 
 
 def holders(shortages: Sequence[Reason], who: Mapping[str, str]) -> list[str]:

@@ -59,6 +59,11 @@ def leaf(book: Book, step: Step, slots: list[Slot], globals_: Mapping[str, str],
     return Made(book.share(hint, handed_on(body, part(step.extra, "argo"))), slots, faces)
 
 
+def has_replicas(step: Step) -> bool:
+    """Is it several pods?"""
+    return step.replicas > 1 and isinstance(step.action, Container | Script | Function | Pod)
+
+
 def _inside(step: Step, slots: Sequence[Slot]) -> Find:
     """What the template itself may read."""
     known = {slot.name: slot for slot in slots}
@@ -184,7 +189,7 @@ def _told(step: Step) -> list[dict[str, str]]:
     found = []
     if any(output.path is None for output in step.outputs) and not isinstance(step.action, Function):
         found.append({"name": "PENSTOCK_OUTPUTS", "value": shim.OUTPUTS})
-    if step.replicas > 1:
+    if has_replicas(step):
         found.append({"name": "PENSTOCK_REPLICA", "value": "{{inputs.parameters." + REPLICA + "}}"})
         found.append({"name": "PENSTOCK_REPLICAS", "value": str(step.replicas)})
     text = repr(step.action) if not isinstance(step.action, Function) else ""

@@ -20,7 +20,7 @@ from penstock.formats.argo_out.book import Access, Book, Made, Slot, section
 from penstock.formats.argo_out.expr import Translator, condition, direct
 from penstock.formats.argo_out.found import Find, Found, NotSaid, of_run, tagged
 from penstock.formats.argo_out.items import items_of
-from penstock.formats.argo_out.leaf import REPLICA, leaf
+from penstock.formats.argo_out.leaf import REPLICA, has_replicas, leaf
 from penstock.formats.argo_out.pod import thawed
 from penstock.formats.argo_out.slots import Varied, argument, slots_of
 from penstock.formats.argo_out.typing import Typing
@@ -84,7 +84,7 @@ class Maker:
 
     def _make(self, step: Step) -> Made:
         made = self._called(step) if isinstance(step.action, Nested) else self._leaf(step)
-        if step.replicas > 1:
+        if has_replicas(step):
             made = self._replicated(step, made)
         if step.loop is not None:
             made = self._repeated(step, step.loop, made)
@@ -96,7 +96,7 @@ class Maker:
 
     def _not_published(self, step: Step, made: Made) -> bool:
         """A leaf gives out its outputs under global names itself, but not what it prints."""
-        inside = not isinstance(step.action, Nested) and step.replicas == 1 and step.loop is None
+        inside = not isinstance(step.action, Nested) and not has_replicas(step) and step.loop is None
         return not inside or any(made.outputs[name].kind == "result" for name in self.published[step.name])
 
     # -- what it does itself
@@ -107,7 +107,7 @@ class Maker:
             step, extra = self.varied[id(step)]
         step, slots = slots_of(step, self.typing.typed(step))
         slots += extra
-        if step.replicas > 1:
+        if has_replicas(step):
             slots.append(Slot(REPLICA, "0", STR))
         published = self.published.get(step.name, {})
         key = _shape(step, slots, published)

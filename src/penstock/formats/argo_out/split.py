@@ -1,4 +1,4 @@
-"""A graph that is too large for one Argo dag, cut into dags of dags. Called by argo_out.dag for every workflow, and by
+"""A graph that is too large for one Argo dag, cut into dags of dags. Called by argo_out.dag for every workflow, and by argo_out.documents
 for documents that are too large for one object.
 
 Argo takes 200 tasks in a dag. A larger graph is cut into clusters, each a template of its own and one task of the dag around it.
