@@ -13,11 +13,11 @@ import pytest
 
 from penstock.admission.model import Stop
 from penstock.cli.board import Board
-from penstock.graph.model import Edge, ForEach, Nested, Script, Step, Suspend, Unit, Workflow
+from penstock.graph.model import Edge, ForEach, Lock, Nested, Script, Step, Suspend, Unit, Workflow
 from penstock.service import views, wording
 from penstock.service.queueing import apply, set_stop
-from penstock.service.why import covers, in_line, queued, spells, texts, why
-from penstock.store.base import Event
+from penstock.service.why import covers, in_line, members, queued, spells, texts, why
+from penstock.store.base import Ask, Event
 from tests.cli.conftest import Result
 from tests.service.lines import Lines, cluster_queue, local_queue, manifest
 
@@ -193,6 +193,239 @@ def test_the_steps_that_a_reservation_is_for() -> None:
     assert covers(chain, {}, "a", outline) == ("b",), "who takes over waits under the name of the first"
 
 
+def staged() -> Workflow:
+    """As a workflow of steps in groups is read: each group is a stage, and none of its names is a step's."""
+    inner = Workflow(
+        name="inner",
+        steps=tuple(Step(name=name, action=WORK, resources={"cpu": 1000}, group="inner[0]") for name in ("x", "y")),
+    )
+    first = Step(name="first", action=WORK, resources={"cpu": 1000}, group="main[0]")
+    pair = tuple(
+        Step(name=name, action=WORK, resources={"cpu": 1000}, group="main[1]", needs=(Edge("first"),))
+        for name in ("a", "b")
+    )
+    call = Step(name="call", action=Nested(name="inner"), needs=(Edge("a"), Edge("b")))
+    bye = Step(name="bye", action=WORK)
+    return Workflow(name="staged", steps=(first, *pair, call), on_exit=(bye,), definitions=(inner,))
+
+
+def test_a_step_of_a_stage_waits_where_its_stage_does(penstock: Penstock, lines: Lines) -> None:
+    holder, run = lines.run(FLOW), lines.run(staged())
+    lines.ask(holder, "train", count=1)
+    run.task("first", "first", "succeeded")
+    run.task("a", "a", "running")
+    lines.ask(run, "main[1]", count=1)
+    lines.ask(run, "main[1]+1", count=1)
+    (wait,) = in_line(lines.store, run.write())
+    assert (wait.path, wait.steps, wait.tasks) == ("main[1]", ("a", "b"), 1)
+    whole, member, stage = (penstock("why", f"staged-1{path}").out for path in ("", "/b", "/main[1]"))
+    reason = "staged-1/main[1] waits in queue team-a (ClusterQueue shared): 1 cpu."
+    short = "cpu of flavor default: 1 asked, 0 free, 2 at most"
+    assert all(reason in said and short in said and "could start" not in said for said in (whole, member, stage)), whole
+    assert penstock("why", "staged-1/a").out == "nothing waits: 1 task of staged-1/a runs.\n"
+    assert "b\tqueued\t1\t\twaiting in queue team-a: 1 cpu short" in penstock("show", "staged-1").out
+    holder.close()
+    run.close()
+
+
+def test_a_stage_is_asked_about_by_the_name_that_queues_have_for_it(penstock: Penstock, lines: Lines) -> None:
+    run = lines.run(staged())
+    for step in ("first", "a", "b"):
+        run.task(step, step, "succeeded")
+    key = "default/staged-1/main[1]"
+    run.event("reservation.waiting", "main[1]", workload=key, reason=hold())
+    run.at += 75
+    run.event("reservation.admitted", "main[1]", workload=key, tasks=2, waited=75.0)
+    run.task("call", "call", "running")
+    lines.ask(run, "other", cpu=2)
+    lines.ask(run, "call/inner[0]", count=2)
+    run.write()
+    said = penstock("why", "@/main[1]").out
+    assert said.startswith("staged-1/main[1] is over: it succeeded.") and "main[1] waited 1m15s in queue team-a" in said
+    assert "main[1] waited 1m15s" in penstock("why", "@/b").out and "waited" not in penstock("why", "@/first").out
+    assert "staged-1/call/inner[0] waits in queue" in penstock("why", "@/call/inner[0]").out
+    assert "staged-1/call/inner[0] waits in queue" in penstock("why", "@/call/y").out
+    for path in ("@/main[9]", "@/call/inner[1]", "@/inner[0]"):
+        missing = penstock("why", path)
+        assert missing.code == 4 and "P507" in missing.err, path
+    run.close()
+
+
+def test_a_stage_of_one_call_is_not_that_of_another() -> None:
+    outline = views.Outline(
+        dataclasses.replace(
+            staged(),
+            steps=(
+                Step(name="call", action=Nested(name="inner"), each=ForEach(axes=({"x": (1, 2)},))),
+                Step(name="w", action=WORK, group="a/b"),
+            ),
+        )
+    )
+    assert members(outline, "call[1]/inner[0]") == ("call[1]/x", "call[1]/y")
+    assert members(outline, "call/inner[0]") == ("call/x", "call/y")
+    assert members(outline, "a/b") == ("w",) and members(outline, "call") == () == members(outline, "inner[0]")
+
+
+def test_a_stage_whose_time_has_not_come_says_what_it_comes_after(penstock: Penstock, lines: Lines) -> None:
+    run = lines.run(staged())
+    run.task("first", "first", "running")
+    run.write()
+    assert "staged-1/main[1] comes after first, which is not over." in penstock("why", "@/main[1]").out
+    run.close()
+
+
+# -- for a lock ---------------------------------------------------------------------------------------------------------
+
+
+def lock(run: Any, task: str, name: str = "m", most: int = 1) -> None:
+    run.store.lock(run.me.id, [Ask(run.number, task, {name: most})], [])
+
+
+def locked(run: Any, task: str, of: str | None = None, name: str = "m", limit: int = 1) -> None:
+    """As an engine writes it down; who held it then is of no interest now."""
+    lock(run, task if of is None else of, name, limit)
+    reason = {
+        "why": "lock", "lock": name, "limit": limit, "of": task if of is None else of, "holders": [{"run": "old-1", "task": "x"}],
+    }  # fmt: skip
+    run.event("task.waiting", task, reason=reason)
+    run.task(task, task.partition("[")[0], "waiting", attempt=0, took=None, reason=reason)
+
+
+LOCKED = Workflow(name="locked", steps=(Step(name="work", action=WORK, locks=(Lock(name="m"),)),))
+
+
+def test_which_lock_how_many_may_hold_it_who_does_and_since_when(penstock: Penstock, lines: Lines) -> None:
+    holder, run = lines.run(LOCKED, ago=100), lines.run(LOCKED, ago=30)
+    lock(holder, "work")
+    holder.task("work", "work", "running")
+    locked(run, "work")
+    holder.write()
+    run.write()
+    (wait,) = data_of(penstock, "@")["waits"]
+    assert (wait["path"], wait["kind"], wait["tasks"]) == ("work", "lock", 1)
+    assert wait["since"] == pytest.approx(run.at) and wait["reason"] == {
+        "why": "lock", "lock": "m", "limit": 1, "of": "work", "held": 1,
+        "holders": [{"run": "locked-1", "task": "work", "since": pytest.approx(holder.at), "user": "ana"}],
+    }  # fmt: skip
+    for target in ("locked-2", "locked-2/work"):
+        said = penstock("why", target).out
+        assert "locked-2/work has waited for 30s for lock m." in said
+        assert "one at a time may hold it" in said and "could start" not in said
+        assert f"held by  locked-1/work since {wording.clock(holder.at)}   (ana)" in said
+        assert "its turn may come when locked-1/work is over" in said
+    assert "work\tqueued\t1\t\twaiting for lock m: locked-1/work holds it" in penstock("show", "@").out
+    listed = {row["run"]: row["state"] for row in json.loads(penstock("ls", "-o", "json").out)}
+    assert listed == {"locked-1": "running", "locked-2": "queued"}
+    holder.close()
+    run.close()
+
+
+def test_a_call_or_the_run_waits_for_a_lock_for_all_that_is_in_it(penstock: Penstock, lines: Lines) -> None:
+    holder, run, whole = lines.run(LOCKED), lines.run(staged()), lines.run(FLOW)
+    lock(holder, "", "all")
+    lock(holder, "work")
+    for step in ("first", "a", "b"):
+        run.task(step, step, "succeeded")
+    for task in ("call", "call/x"):
+        locked(run, task, "call")
+    locked(whole, "fetch", "", "all")
+    for one in (holder, run, whole):
+        one.write()
+    for target in ("staged-1", "staged-1/call", "staged-1/call/x", "staged-1/call/y", "staged-1/call/inner[0]"):
+        (wait,) = data_of(penstock, target)["waits"]
+        assert (wait["path"], wait["kind"], wait["tasks"]) == ("call", "lock", 1), target
+    for target in ("flow-1", "flow-1/fetch", "flow-1/report"):
+        (wait,) = data_of(penstock, target)["waits"]
+        assert (wait["path"], wait["kind"]) == ("workflow", "lock"), target
+        said = penstock("why", target).out
+        assert "flow-1 waits for lock all." in said and "held by  locked-1   (ana)" in said
+    shown = penstock("show", "flow-1").out
+    assert "waits  for lock all: locked-1 holds it" in shown and "fetch\tqueued" in shown
+    for one in (holder, run, whole):
+        one.close()
+
+
+def test_inside_of_what_holds_a_lock_the_same_name_is_another_one(lines: Lines) -> None:
+    run = lines.run(staged())
+    lock(run, "call")
+    lock(run, "call/x", "m in staged-1/call")
+    run.store.lock(run.me.id, [Ask(run.number, "call/y", {"m in staged-1/call": 1})], [])
+    locked(run, "call/y", "call/y")
+    (wait,) = in_line(lines.store, run.write())
+    assert [one["task"] for one in wait.reason["holders"]] == ["call/x"]
+    run.close()
+
+
+def test_who_has_the_lock_by_now_lacks_a_worker(penstock: Penstock, lines: Lines) -> None:
+    graph = dataclasses.replace(
+        LOCKED, steps=(dataclasses.replace(LOCKED.steps[0], each=ForEach(axes=({"x": (1, 2, 3)},))), *FLOW.steps[:1])
+    )
+    run = lines.run(graph)
+    run.event("step.ready", "work", tasks=3)
+    for number in range(3):
+        locked(run, f"work[{number}]")
+    run.task("fetch", "fetch", "running")
+    run.write()
+    said = penstock("why", "@").out
+    assert "locked-1/work[1] (2 tasks) has waited for " in said and " for lock m." in said
+    assert "held by  locked-1/work[0]" in said
+    assert "locked-1/work[0]: 1 task could start, and every worker is busy" in said
+    run.close()
+
+
+def test_looking_again_and_again_sees_that_a_lock_was_handed_on(lines: Lines, monkeypatch: Any) -> None:
+    from penstock.service import why as module
+
+    first, second, run = lines.run(LOCKED), lines.run(LOCKED), lines.run(LOCKED)
+    lock(first, "work")
+    lock(second, "work")
+    locked(run, "work")
+    moment = time.monotonic()
+    monkeypatch.setattr(module.time, "monotonic", lambda: moment)
+    line = module.InLine(lines.store, run.write())
+    assert line.texts() == {"work": "waiting for lock m: locked-1/work holds it"}
+    first.store.lock(first.me.id, [], [(first.number, "work")])
+    moment += 100
+    assert line.texts() == {"work": "waiting for lock m: locked-2/work holds it"}
+    second.store.lock(second.me.id, [], [(second.number, "work")])
+    moment += 100
+    assert line.texts() == {"work": "waiting for a worker: it has lock m"}
+    for one in (first, second, run):
+        one.close()
+
+
+def held(limit: int, many: int, named: int = 5) -> dict[str, Any]:
+    holders = [{"run": f"r-{n}", "task": "t" if n else ""} for n in range(min(many, named))]
+    return {"why": "lock", "lock": "s", "limit": limit, "held": many, "holders": holders}
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (held(1, 1), "waiting for lock s: r-0 holds it"),
+        (held(2, 2), "waiting for lock s: 2 of 2 hold it: r-0, r-1/t"),
+        (held(9, 9), "waiting for lock s: 9 of 9 hold it: r-0, r-1/t and 7 more"),
+        (held(1, 0), "waiting for lock s: it is being handed on"),
+        (held(3, 2), "waiting for lock s: 2 of 3 hold it: it is being handed on"),
+        ({"why": "lock", "lock": "s", "limit": 1, "holders": [{"run": "a-1", "task": "b"}]}, "waiting for lock s: a-1/b holds it"),
+    ],
+)  # fmt: skip
+def test_every_state_of_a_lock_has_a_line(reason: dict[str, Any], said: str) -> None:
+    assert wording.brief(reason) == said
+    assert all(text for _, text in wording.lock_lines(reason))
+
+
+def test_of_many_holders_of_a_lock_some_are_named() -> None:
+    assert wording.lock_lines(held(9, 9, 2)) == [
+        ("why", "9 at a time may hold it"), ("held by", "r-0"), ("", "r-1/t"), ("", "7 more"),
+        ("help", "its turn may come when one of them is over"),
+    ]  # fmt: skip
+    dead = {**held(1, 1), "holders": [{"run": "r-0", "task": "t", "user": "ana", "gone": True}]}
+    assert ("held by", "r-0/t   (ana, its process is gone)") in wording.lock_lines(dead)
+    assert wording.lock_lines(held(1, 0)) == [("why", "one at a time may hold it, and it is being handed on")]
+    assert wording.lock_lines(held(3, 2))[0] == ("why", "3 at a time may hold it; 2 now do, and it is being handed on")
+
+
 # -- for all else -----------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +458,25 @@ def test_what_is_shared_retried_suspended_or_comes_after_others(penstock: Pensto
     assert "flow-1/report comes after ask, which is not over." in penstock("why", "@/report").out
     assert "flow-1/train: 1 task could start" in penstock("why", "@/train[3]").out, "it has not begun"
     assert "penstock resume" not in penstock("why", "@/train").out
+    run.close()
+
+
+def test_an_exit_handler_waits_for_the_end(penstock: Penstock, lines: Lines) -> None:
+    run = lines.run(staged())
+    run.task("first", "first", "running")
+    run.write()
+    assert penstock("why", "@").out == "nothing waits: 1 task of staged-1 runs.\n"
+    said = penstock("why", "@/bye").out
+    assert (
+        "staged-1/bye runs at the end: first, a, b, call are not over." in said
+        and "penstock why staged-1/first" in said
+    )
+    for step in ("first", "a", "b", "call"):
+        run.task(step, step, "succeeded")
+    for step in ("call/x", "call/y"):
+        run.task(step, step, "succeeded")
+    run.write()
+    assert "staged-1/bye: 1 task could start" in penstock("why", "@").out, "its time has come"
     run.close()
 
 

@@ -699,6 +699,43 @@ def test_what_argo_does_otherwise_is_said() -> None:
     assert "steps.a" in changed
 
 
+def test_exit_handlers_of_a_called_workflow_are_hooks_of_the_call() -> None:
+    inner = Workflow(
+        name="inner",
+        params=(Parameter(name="v"), Parameter(name="other", default=1)),
+        steps=(sh("x", "true"),),
+        on_exit=(
+            sh("tell", "echo ", E("params.v"), " ", E("workflow.outcome")),
+            sh("more", "true", when=E('workflow.outcome == "failed"')),
+        ),
+    )
+    call = Step(
+        name="c",
+        action=Nested(name="inner"),
+        inputs=given(v=E("item.i")),
+        each=ForEach(axes=({"i": (1, 2)},), parallel=1),
+    )
+    found = written(Workflow(name="w", steps=(call,), definitions=(inner,)))
+    (task,) = templates(found)["c-call"]["dag"]["tasks"]
+    assert task["template"] == "inner" and task["hooks"] == {
+        "exit": {
+            "template": "inner-exit-handler",
+            "arguments": {
+                "parameters": [
+                    {"name": "v", "value": "{{inputs.parameters.v}}"},
+                    {"name": "penstock-outcome", "value": "{{tasks.call.status}}"},
+                ]
+            },
+        }
+    }
+    told = tasks(found, "inner-exit-handler")
+    assert told["more"]["when"] == "{{=inputs.parameters['penstock-outcome'] == 'Failed'}}"
+    assert (
+        "inputs.parameters['penstock-outcome'] == 'Error' ? 'errored'"
+        in told["tell"]["arguments"]["parameters"][1]["value"]
+    )
+
+
 def test_names_that_argo_does_not_take() -> None:
     steps = (sh("a_b", "true"), sh("a-b", "true"), sh("7", "true", needs=(Edge("a_b"),)), sh("x" * 128, "true"))
     found = written(Workflow(name="W" * 100, steps=steps))
@@ -846,7 +883,7 @@ def some_steps(draw: st.DrawFn, known: list[str], name: str) -> Step:
     action = draw(actions(draw(st.sampled_from(choices)), each is not None))
     loop = While(condition=E("string(outputs.o) == string(inputs.v)"), carry={"v": "o"}, max_iterations=draw(st.sampled_from([1, 3, 90])), test=draw(st.sampled_from(["after", "before"])))  # fmt: skip
     if loop.test == "before":
-        loop = dataclasses.replace(loop, condition=E("string(inputs.v) == \"3\""))
+        loop = dataclasses.replace(loop, condition=E('string(inputs.v) == "3"'))
     outputs = () if isinstance(action, Nested) else (Output(name="o", type=parse(draw(st.sampled_from(["any", "str", "int", "list[int]"]))), value=E("object.a") if isinstance(action, Resource) else MISSING),)  # fmt: skip
     up = draw(st.sampled_from(known)) if known else None
     return Step(

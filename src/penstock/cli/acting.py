@@ -349,7 +349,7 @@ class _Line:
     def texts(self) -> Mapping[str, str]:
         if self._looking is None:
             engine = self.session.host.engine
-            if engine is None or not engine.lots or self.session.live.finished.is_set():
+            if engine is None or not (engine.lots or engine.waits_for_locks) or self.session.live.finished.is_set():
                 return {}
             from penstock.service.why import InLine
 

@@ -162,7 +162,7 @@ class Board:
             return [(f"waits for you{': ' if said else ''}{said}", {"fg": "yellow"}), (hint, DIM)]
         words = {
             "retrying": "will be tried again",
-            "waiting": "another task computes the same",
+            "waiting": "waits its turn",
             "suspended": "waits for its time",
         }
         why = self.reasons.get(node.path) or self._why(node)

@@ -116,7 +116,7 @@ def why(target: str, output: str) -> None:
     penstock why @ -o json
 
     As JSON: {run, state, step, running, ended, waits: [{path, kind, since, tasks, asks, priority, reason}], history: [{path, workload, from,
-    to, outcome, tasks, cluster_queue, held, reasons}], evictions: [{path, at, workload, reason, by}]}. `kind` is queue, slot, shared, retry,
+    to, outcome, tasks, cluster_queue, held, reasons}], evictions: [{path, at, workload, reason, by}]}. `kind` is queue, lock, slot, shared, retry,
     time, somebody, steps or engine."""
     from penstock.service import runs
     from penstock.settings import read

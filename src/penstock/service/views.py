@@ -310,6 +310,10 @@ def reason(row: TaskRow) -> str:
     info = row.info
     why = info.get("reason")
     if isinstance(why, Mapping):
+        if why.get("why") == "lock":
+            from penstock.service.wording import brief
+
+            return brief(why)
         where = f"{why['run']}/{why['task']}" if "run" in why else "another task"
         return (
             f"{where} computes the same"

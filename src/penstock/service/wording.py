@@ -232,7 +232,7 @@ def lock_lines(reason: Reason) -> list[tuple[str, str]]:
     rest = max(0, int(reason.get("held", 0)) - len(named))
     text = "one at a time may hold it" if limit == 1 else f"{limit:,} at a time may hold it"
     if len(named) + rest < limit:
-        text += f"; {len(named) + rest:,} now do, and it is being handed on"
+        text += (f"; {len(named) + rest:,} now do" if named else "") + ", and it is being handed on"
     held = [_held(one) for one in named] + ([f"{rest:,} more"] if rest else [])
     names_ = [holder(one) for one in named]
     help_ = []

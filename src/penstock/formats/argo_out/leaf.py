@@ -172,7 +172,7 @@ def _program(book: Book, step: Step, slots: list[Slot], find: Find) -> dict[str,
         body |= pod_bodies(book, step, action, find, mounts, told)
     else:
         if told or "env" in typed:
-            typed["env"] = [*typed.get("env", ()), *told]
+            typed["env"] = [*told, *typed.get("env", ())]  # others may refer to them: $(NAME)
         if mounts:
             typed["volumeMounts"] = [*typed.get("volumeMounts", ()), *mounts]
         wanted = resources(step)

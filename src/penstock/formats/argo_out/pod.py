@@ -217,7 +217,7 @@ def pod_bodies(
     for one in pod.parts:
         entry = {"name": names.get(one.name, one.name), **_part(book, step, one, find)}
         if told or "env" in entry:
-            entry["env"] = [*entry.get("env", ()), *told]
+            entry["env"] = [*told, *entry.get("env", ())]
         if mounts:
             entry["volumeMounts"] = list(mounts)
         built[one.name] = {**merged(entry, part(step.extra, "containers", one.name)), "name": entry["name"]}
