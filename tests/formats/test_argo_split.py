@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import UserError
+from penstock.formats import foreign
 from penstock.formats.argo_out import dag, split
 from penstock.formats.argo_write import write_argo
+from penstock.formats.documents import library
 from penstock.formats.yaml_out import dump_all
 from penstock.graph.expr import Expr
 from penstock.graph.model import (
@@ -281,3 +283,15 @@ def test_what_cannot_be_cut_is_refused() -> None:
     )
     with pytest.raises(UserError, match="P843 .*300 steps ask how one another ended"):
         write_argo(Workflow(name="asking", steps=asking), bundle=b"")
+
+
+@pytest.mark.parametrize("make", [scattered, layered, fan])
+def test_read_back_it_has_the_same_steps_and_edges(make: Any) -> None:
+    workflow = make(120)
+    text = dump_all(write_argo(workflow, bundle=b"").documents)
+    found = library([("w.yaml", text)])
+    back = foreign.read(found, foreign.root(found, None, "w.yaml")).workflow
+    assert [one.name for one in back.steps] == [one.name for one in workflow.steps]
+    for one, other in zip(workflow.steps, back.steps, strict=True):
+        assert edges_of(other) == edges_of(one)
+        assert {given_.name for given_ in one.inputs} <= {given_.name for given_ in other.inputs}

@@ -403,6 +403,14 @@ def _parsed(text: str, type_: Type, name: str) -> Any:
         raise ValueError(f"{wrong}: it is not JSON") from None
 
 
+def _leads_somewhere(text: str) -> bool:
+    """Is it a path of something that is there? Text of any length may be asked."""
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):  # too long for a name, or a zero byte in it
+        return False
+
+
 def write_input(given: model.Input, value: Any, path: Path, blobs: Blobs) -> None:
     """A value laid as a file: text as it is, everything else as JSON, stored files as themselves."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -412,7 +420,7 @@ def write_input(given: model.Input, value: Any, path: Path, blobs: Blobs) -> Non
     if isinstance(value, Stored) and value.kind == "pickle":
         blobs.fetch(value.digest, path)  # a program that knows pickle can read it; there is no better form
         return
-    if isinstance(value, str) and given.type.name in ("file", "dir") and Path(value).exists():
+    if isinstance(value, str) and given.type.name in ("file", "dir") and _leads_somewhere(value):
         store = store_path(Path(value), blobs)
         fetch(store, blobs, path)
         return

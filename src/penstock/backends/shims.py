@@ -13,6 +13,7 @@ import os
 import shlex
 import shutil
 import sys
+import threading
 from pathlib import Path
 
 _known: dict[tuple[str, str], str] = {}
@@ -50,7 +51,7 @@ def _write(file: Path, text: str) -> None:
             return
     except OSError:
         pass
-    new = file.with_name(f".{file.name}-{os.getpid()}")  # another engine may be at it too
+    new = file.with_name(f".{file.name}-{os.getpid()}-{threading.get_ident()}")  # others may be at it too
     new.write_text(text, encoding="utf-8")
     new.chmod(0o755)
     os.replace(new, file)

@@ -22,7 +22,7 @@ _LONGEST_KEY: Final = 1000
 _GENERAL: Final = "\xa1-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff"
 _PLAIN: Final = re.compile(rf"[A-Za-z_/{_GENERAL}](?:[!-\"$-9;-~{_GENERAL}]|:(?![ ]|\Z)|(?<! )#|[ ](?![ #]|\Z))*\Z")
 """Starts with nothing special, and has no `: `, no ` #`, no space at its end."""
-_AMOUNT: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:m|[KMGTPE]i)\Z")
+_AMOUNT: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[smh]|[KMGTPE]i)\Z")
 _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 """Not text for one or another reader, in whatever case."""
 _SINGLE: Final = re.compile(rf"[ -~{_GENERAL}]*\Z")

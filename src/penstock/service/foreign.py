@@ -223,9 +223,12 @@ def _bundle(workflow: Workflow) -> bytes | None:
     steps = (step for one in (workflow, *workflow.definitions) for step in (*one.steps, *one.on_exit))
     if not any(isinstance(step.action, Function) for step in steps):
         return None
-    from penstock.author.pack import pack
+    from penstock.author.capture import live_functions
+    from penstock.author.pack import function_keys, pack
 
     packed = pack(workflow)
+    if packed is None and set(function_keys(workflow)) <= set(live_functions(workflow)):
+        return b""  # all of it is installed, and the image must have it too
     return None if packed is None else packed[0]
 
 

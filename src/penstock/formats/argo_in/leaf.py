@@ -225,9 +225,8 @@ class _Moulder:
             case "suspend":
                 path = f"{sheet.path}.suspend.duration"
                 text = part(self.body, "suspend").get("duration")
-                return Suspend(
-                    duration=duration_of(text, self.place, path, "it waits until somebody resumes it") or None
-                )
+                wait = duration_of(text, self.place, path, "it waits until somebody resumes it")
+                return Suspend(duration=None if wait is None else max(wait, 0.001))
             case "plugin" | "data" as kind:
                 return self.stand_in(kind)
         pod = pod_of(sheet, self.place, self.frame, self.place.step)

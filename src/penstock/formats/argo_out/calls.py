@@ -8,7 +8,7 @@ from typing import Final
 from penstock.graph.types import ANY, FLOAT, INT, STR, Type, list_of
 
 OPERATORS: Final = ("contains", "startsWith", "endsWith", "matches")
-"""Methods with us, words between two values there."""
+"""Methods in CEL, words between two values there."""
 MACROS: Final[Mapping[str, str]] = {
     "map": "map",
     "filter": "filter",

@@ -104,7 +104,7 @@ def _answer(find: Find) -> Find:
 
 
 def _header(name: str) -> str:
-    """As Go writes it: we have them in small letters."""
+    """As Go writes it; in the model they are in small letters."""
     return "-".join(part.capitalize() for part in name.split("-"))
 
 
