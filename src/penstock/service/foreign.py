@@ -223,8 +223,8 @@ def _bundle(workflow: Workflow) -> bytes | None:
     steps = (step for one in (workflow, *workflow.definitions) for step in (*one.steps, *one.on_exit))
     if not any(isinstance(step.action, Function) for step in steps):
         return None
-    from penstock.author.capture import live_functions
-    from penstock.author.pack import function_keys, pack
+    from penstock.author.capture import function_keys, live_functions
+    from penstock.author.pack import pack
 
     packed = pack(workflow)
     if packed is None and set(function_keys(workflow)) <= set(live_functions(workflow)):
