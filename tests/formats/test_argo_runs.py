@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import LocalRunner, Run
-from penstock.formats.argo_read import read_argo
+from penstock.formats import foreign
 from penstock.formats.documents import Library, read_text
 
 HEAD = "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: w}\nspec:\n  entrypoint: main\n"
@@ -21,7 +21,7 @@ SAY = """
 
 def run(tmp_path: Path, text: str, **params: Any) -> Run:
     library = Library(tuple(read_text(HEAD + text, "w.yaml")))
-    workflow = read_argo(library, library.documents[0]).workflow
+    workflow = foreign.read(library, library.documents[0]).workflow
     on = {"container": "process", "script": "process", "pod": "process"}
     return LocalRunner(home=tmp_path, on=on).run(workflow, **params)
 
@@ -176,3 +176,118 @@ def test_a_failed_step_stays_failed_whatever_its_hook_does(tmp_path: Path) -> No
     )
     assert done.logs("a-onExit").strip() == "Failed"
     assert done.status == "failed" and states(done)["b"] == "omitted"
+
+
+def test_an_output_that_was_not_written_has_its_default(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        """
+  templates:
+  - name: main
+    steps:
+    - - {name: a, template: a}
+    - - {name: b, template: say, arguments: {parameters: [{name: x, value: "{{steps.a.outputs.parameters.p}}"}]}}
+  - name: a
+    container: {image: busybox, command: ["true"]}
+    outputs: {parameters: [{name: p, valueFrom: {path: /tmp/none, default: else}}]}
+"""
+        + SAY,
+    )
+    assert done.ok and done.logs("b").strip() == "else"
+
+
+def test_what_a_failed_step_wrote_is_handed_on(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        """
+  templates:
+  - name: main
+    steps:
+    - - {name: a, template: a, continueOn: {failed: true}}
+    - - name: b
+        template: b
+        arguments:
+          parameters: [{name: x, value: "{{steps.a.outputs.parameters.p}} {{steps.a.outputs.result}}"}]
+          artifacts: [{name: f, from: "{{steps.a.outputs.artifacts.f}}"}]
+  - name: a
+    script: {image: busybox, command: [sh], source: "echo said; echo -n kept > /tmp/p; echo in a file > /tmp/f; exit 3"}
+    outputs: {parameters: [{name: p, valueFrom: {path: /tmp/p}}], artifacts: [{name: f, path: /tmp/f}]}
+  - name: b
+    inputs: {parameters: [{name: x}], artifacts: [{name: f, path: /tmp/in}]}
+    script: {image: busybox, command: [sh], source: "echo {{inputs.parameters.x}}; cat /tmp/in"}
+""",
+    )
+    assert done.ok, done.failures
+    assert done.logs("b").split("\n")[:2] == ["kept said", "in a file"]
+
+
+def test_a_file_that_is_not_there_and_need_not_be(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        """
+  templates:
+  - name: main
+    steps:
+    - - {name: a, template: a}
+    - - {name: b, template: b, arguments: {artifacts: [{name: f, optional: true, from: "{{steps.a.outputs.artifacts.f}}"}]}}
+  - name: a
+    container: {image: busybox, command: ["true"]}
+    outputs: {artifacts: [{name: f, path: /tmp/none, optional: true}]}
+  - name: b
+    inputs: {artifacts: [{name: f, path: /tmp/in, optional: true}]}
+    script: {image: busybox, command: [sh], source: "test -e /tmp/in && echo there || echo nothing"}
+""",
+    )
+    assert done.ok and done.logs("b").strip() == "nothing"
+
+
+def test_results_that_look_into_loops(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        """
+  templates:
+  - name: main
+    dag:
+      tasks:
+      - {name: loop, template: end, withItems: [0, 1], arguments: {parameters: [{name: x, value: "{{item}}"}]}}
+      - {name: any, depends: loop.AnySucceeded, template: end, arguments: {parameters: [{name: x, value: "0"}]}}
+      - {name: all, depends: loop.AllFailed, template: end, arguments: {parameters: [{name: x, value: "0"}]}}
+  - name: end
+    inputs: {parameters: [{name: x}]}
+    container: {image: busybox, command: [sh, -c], args: ["exit {{inputs.parameters.x}}"]}
+""",
+    )
+    assert (states(done)["any"], states(done)["all"]) == ("succeeded", "omitted")
+
+
+def test_an_entrypoint_of_several_steps_is_tried_again_as_a_whole(tmp_path: Path) -> None:
+    counter = tmp_path / "count"
+    done = run(
+        tmp_path,
+        f"""
+  templates:
+  - name: main
+    retryStrategy: {{limit: "3"}}
+    steps: [[{{name: a, template: a}}]]
+    outputs: {{parameters: [{{name: n, valueFrom: {{parameter: "{{{{steps.a.outputs.result}}}}"}}}}]}}
+  - name: a
+    script: {{image: busybox, command: [sh], source: "echo x >> {counter}; wc -l < {counter}; test $(wc -l < {counter}) -ge 3"}}
+""",
+    )
+    assert done.ok, done.failures
+    assert done.outputs["n"].strip() == "3"
+
+
+@pytest.mark.parametrize(
+    "template, path",
+    [
+        ("- {name: main, container: {image: i}}\n  - {name: main, container: {image: i}}", "spec.templates[1].name"),
+        ("- {name: main, container: {image: i}, script: {image: i, source: x}}", "spec.templates[0]"),
+        (("- {name: main, dag: {tasks: [{name: a, template: t}, {name: b, template: t, depends: a}, {name: c, template: t, dependencies: [a]}]}}\n"
+         "  - {name: t, container: {image: i}}"), "spec.templates[0].dag.tasks[2].dependencies"),
+    ],
+)  # fmt: skip
+def test_what_argo_would_refuse_is_told(template: str, path: str) -> None:
+    (document,) = read_text(f"{HEAD}  templates:\n  {template}\n", "w.yaml")
+    found = [entry for entry in foreign.vet([document]).of("lost") if entry.path == path]
+    assert len(found) == 1 and "Argo refuses" in found[0].message

@@ -24,7 +24,7 @@ S, F, E, K, X = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED, Outcome.SKIP
         ("A", {"A": NORMAL}), ("A && B", {"A": NORMAL, "B": NORMAL}), ("A.Succeeded", {"A": {S}}), ("A.Succeeded && (B.Failed || B.Errored)", {"A": {S}, "B": {F, E}}),
         ("A and not B.Failed", {"A": NORMAL, "B": ALL - {F}}), ("!(A.Failed || B.Errored)", {"A": ALL - {F}, "B": ALL - {E}}), ("A || A.Failed", {"A": NORMAL | {F}}), ("task-1.Omitted", {"task-1": {Outcome.OMITTED}}),
         ("5A", {"5A": NORMAL}), ("(A.Succeeded || A.Skipped || A.Daemoned) && B", {"A": {S, K}, "B": NORMAL}), ("A && A.Succeeded", {"A": {S}}), ("((A)) && (B && (C))", dict.fromkeys("ABC", NORMAL)),
-        ("A.AnySucceeded", {"A": {S}}), ("and-so-on", {"and-so-on": NORMAL}), ("A\n  && B", {"A": NORMAL, "B": NORMAL}), ("!!A.Failed", {"A": {F}}),
+        ("and-so-on", {"and-so-on": NORMAL}), ("A\n  && B", {"A": NORMAL, "B": NORMAL}), ("!!A.Failed", {"A": {F}}),
     ],
 )  # fmt: skip
 def test_conjunctions_are_edges(text: str, needs: dict[str, set[Outcome]]) -> None:
@@ -55,8 +55,21 @@ def test_continue_on_widens_a_bare_name() -> None:
     assert compile_dependencies(["A", "B"], widened) == Depends({"A": NORMAL | {F, E}, "B": NORMAL})
 
 
-def test_what_looks_into_loops_is_named() -> None:
-    assert compile_depends("A.AnySucceeded || B.AllFailed || C", NAMES).approximate == ("A.AnySucceeded", "B.AllFailed")
+def test_what_looks_into_loops() -> None:
+    found = compile_depends("A.AnySucceeded && B.AllFailed", NAMES).trigger
+    assert found is not None
+    cases = [
+        (("failed", 1), ("failed", 0), True),
+        (("failed", 0), ("failed", 0), False),
+        (("succeeded", None), ("failed", 0), True),
+        (("failed", 1), ("failed", 1), False),
+    ]
+    for a, b, holds in cases:
+        steps = {
+            name: {"outcome": outcome} | ({} if many is None else {"succeeded": many})
+            for name, (outcome, many) in (("A", a), ("B", b))
+        }
+        assert evaluate(found, {"steps": steps}) is holds
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,8 @@ class _Writer:
         waits = {name: [up for up in model.edges_of(step) if up in everything] for name, step in everything.items()}
         for name in topological(waits):
             blocks.append(_StepWriter(self, scope, everything[name], scope.steps[name]).text())
-        own = self.variable(workflow.name)
+        # What is only called by others is not to be mistaken for the workflow of the file.
+        own = self.variable(workflow.name if workflow is self.workflow else f"_{workflow.name}")
         self.definitions[workflow.name] = own
         blocks.append(self.assembly(workflow, scope, own))
         return blocks

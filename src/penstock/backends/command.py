@@ -16,6 +16,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ from penstock.backends.base import Context, Order
 from penstock.backends.mounts import Laid
 from penstock.errors import Problem, UserError
 from penstock.graph import model
-from penstock.graph.model import Container, Function, Pod, Script
+from penstock.graph.evaluate import resolve
+from penstock.graph.model import MISSING, Container, Function, Pod, Script
 from penstock.graph.stored import Stored
 from penstock.graph.types import Type
 
@@ -111,6 +113,22 @@ def needs_folder(order: Order) -> bool:
     )
 
 
+def is_absent(order: Order, name: str) -> bool:
+    """Is there nothing to be laid for this input? A file that another step did not leave, and did not have to."""
+    return name not in order.inputs or (order.inputs[name] is None and is_at_large(order))
+
+
+def what_there_is(order: Order, files: Files, blobs: Blobs) -> dict[str, Any]:
+    """The outputs of a command that failed, as far as it wrote them: other systems hand them on."""
+    found: dict[str, Any] = {}
+    for output in order.step.outputs if is_at_large(order) else ():
+        path = files.outputs[output.name]
+        if path.exists():
+            with suppress(ValueError, OSError):
+                found[output.name] = values.read_output(output, path, blobs, loosely=True)
+    return found
+
+
 def is_at_large(order: Order) -> bool:
     """A step of a run that has no folder of its own to start in, because it was written for another system: it starts at the root of its
     image, and on the host in the attempt's own folder, which stands for that."""
@@ -170,7 +188,7 @@ def lay_files(order: Order, folder: Path, context: Context, stdout: Path) -> Fil
             own = is_at_large(order) and os.path.isdir(output.path)
             os.makedirs(files.outputs[output.name] if own else files.outputs[output.name].parent, exist_ok=True)
     for given in step.inputs:
-        if given.path is not None and given.name in order.inputs:
+        if given.path is not None and not is_absent(order, given.name):
             place = files.real(given.path)
             if not given.path.startswith("/"):
                 if os.path.lexists(place):
@@ -320,6 +338,9 @@ def read_outputs(order: Order, files: Files, blobs: Blobs) -> dict[str, Any]:
         path = files.outputs[output.name]
         if not path.exists() and output.type.name == "optional":
             found[output.name] = None
+            continue
+        if not path.exists() and output.default is not MISSING and is_at_large(order):
+            found[output.name] = resolve(output.default, {})
             continue
         try:
             found[output.name] = values.read_output(output, path, blobs, loosely=is_at_large(order))

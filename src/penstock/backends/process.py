@@ -439,6 +439,7 @@ class Process:
         ended.outcome, ended.exit_code, ended.message = Outcome.FAILED, replica.code, how_it_ended(replica.code)
         if isinstance(attempt.order.action, Function):
             self._result(replica, ended)
+        ended.outputs = command.what_there_is(attempt.order, attempt.replicas[0].files, self._context.blobs)
         if len(attempt.replicas) > 1:
             ended.message = f"replica {replica.number}: {ended.message}"
 
@@ -447,6 +448,7 @@ class Process:
         assert failure is not None
         ended.outcome, ended.exit_code = Outcome.FAILED, failure.code
         ended.message = pod.explain(failure, how_it_ended(failure.code))
+        ended.outputs = command.what_there_is(attempt.order, attempt.pods[0].files, self._context.blobs)
         if len(attempt.pods) > 1:
             ended.message = f"replica {pod.number}: {ended.message}"
 

@@ -51,6 +51,8 @@ def convert(file: str, to: str, out: Path | None, report: Path | None, strict: b
     found = service.convert(file, to)
     _deliver(found, out, report, quiet)
     if strict and found.report.losses:
+        if report is not None and not quiet:
+            render.note(f"lost {found.report.losses}; {report} says what")
         raise click.exceptions.Exit(3)
 
 

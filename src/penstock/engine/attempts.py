@@ -234,6 +234,8 @@ class Attempts(Core):
             if value or value == 0:
                 data[name] = value
         data["seconds"] = round(report.seconds, 6)
+        if report.outputs:
+            data["outputs"] = json.loads(dumps(report.outputs))
         return data
 
     def _try_later(self, live: Live, task: Task, wait: float) -> None:

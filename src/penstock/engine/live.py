@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.artifacts.values import dumps
+from penstock.artifacts.values import dumps, loads
 from penstock.backends.base import Ended
 from penstock.engine.machine import Machine
 from penstock.engine.steps import Task
@@ -265,7 +265,13 @@ class Live:
             self.failed(task.path, {"state": kind, "attempts": task.attempt, **data})
         if "exit_code" in data:
             task.exit_code = data["exit_code"]
-        self.machine.ended(task, OUTCOMES[kind], {}, how_it_failed(task, kind, data))
+        self.machine.ended(task, OUTCOMES[kind], left_behind(data), how_it_failed(task, kind, data))
+
+
+def left_behind(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs that a failed task has given all the same, from what was recorded of it."""
+    found: dict[str, Any] = loads(json.dumps(data["outputs"])) if "outputs" in data else {}
+    return found
 
 
 def how_it_failed(task: Task, kind: str, data: Mapping[str, Any]) -> str:

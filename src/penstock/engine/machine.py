@@ -410,6 +410,8 @@ class Machine(Lines):
         known = scope.steps[plan.step.name] = {"outputs": Loaded(outputs, self.fetch), "outcome": outcome.value}
         if code is not None:
             known["exit_code"] = code
+        if state is not None and state.items is not None:
+            known["succeeded"] = state.tally.get(SUCCEEDED, 0)
         if outcome in BAD and number not in scope.failures:
             self._failed(scope, number, outcome, f"{scope.prefix}{plan.step.name} {outcome}")
         scope.left -= 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.artifacts.values import loads
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.live import OUTCOMES, Live, extra, how_it_failed, step_of
+from penstock.engine.live import OUTCOMES, Live, extra, how_it_failed, left_behind, step_of
 from penstock.engine.steps import Task
 from penstock.graph.model import Outcome
 from penstock.store.base import Event
@@ -100,7 +100,7 @@ def _apply(live: Live, event: Event, results: dict[str, Any]) -> None:
                 live.failed(task.path, {"state": kind[5:], "attempts": task.attempt, **data})
             if "exit_code" in data:
                 task.exit_code = data["exit_code"]
-            machine.ended(task, OUTCOMES[kind[5:]], {}, how_it_failed(task, kind[5:], data))
+            machine.ended(task, OUTCOMES[kind[5:]], left_behind(data), how_it_failed(task, kind[5:], data))
         else:
             task.tries = int(data.get("tries", task.tries))
             kept.wait = float(data["retry"])

@@ -33,7 +33,7 @@ from penstock.formats.argo_in.frame import ExitPlace, Frame, SitePlace
 from penstock.formats.argo_in.globals import Key
 from penstock.formats.argo_in.graph import BAD, build, drafted, hook_condition, hooks_of
 from penstock.formats.argo_in.leaf import PRIORITY, QUEUE
-from penstock.formats.argo_in.policy import duration_of, locks_of, timeout_of
+from penstock.formats.argo_in.policy import duration_of, locks_of, retry_of, timeout_of
 from penstock.formats.argo_in.reading import Reading
 from penstock.formats.argo_in.sheet import ARTIFACTS, PARAMETERS, Sheet, legal, text_of
 from penstock.formats.argo_in.values import Unknown, as_text, made, node_of_value, output_expression, value_of
@@ -42,7 +42,7 @@ from penstock.formats.documents import Document, Library, part
 from penstock.formats.kube import frozen
 from penstock.formats.reading import Read
 from penstock.graph.expr import Expr, reference
-from penstock.graph.model import MISSING, Input, Lock, Output, Parameter, Step, Value, Workflow
+from penstock.graph.model import MISSING, Cache, Input, Lock, Nested, Output, Parameter, Step, Value, Workflow, edges_of
 from penstock.graph.types import ANY, STR
 
 DESCRIPTION: Final = "workflows.argoproj.io/description"
@@ -131,9 +131,37 @@ class _Assembly:
         outputs = tuple(self.root_outputs())
         _publish(reading)
         self.notes.stop_if_wrong()
-        made = self.assembled(outputs)
+        made = self.tried_again(self.assembled(outputs))
         self.notes.stop_if_wrong()
         return made
+
+    def tried_again(self, made: Workflow) -> Workflow:
+        """An entrypoint with a retryStrategy of its own is called, so that it can be called again."""
+        sheet = self.main.sheet
+        path = f"{sheet.path}.retryStrategy"
+        given = sheet.body.get("retryStrategy") if sheet.composite else None
+        retry = retry_of(given, SitePlace(self.main, None), path)
+        if retry is None:
+            return made
+        if any(up in {step.name for step in made.steps} for one in made.on_exit for up in edges_of(one)):
+            self.notes.lost(sheet.document, path, "an exit handler reads its steps, so it is not tried again")
+            return made
+        name = legal(sheet.name, {one.name for one in made.definitions})
+        inner = Workflow(
+            name=name, params=made.params, steps=made.steps, outputs=made.outputs, parallel=self.entry_limit,
+            fail_fast=made.fail_fast, judged_by=made.judged_by, source=sheet.document.source(sheet.path),
+        )  # fmt: skip
+        call = Step(
+            name=legal(sheet.name, set()), action=Nested(name=name), retry=retry, cache=Cache(enabled=False),
+            inputs=tuple(Input(name=one.name, value=_read("params", one.name), type=one.type) for one in made.params),
+            source=sheet.document.source(path),
+        )  # fmt: skip
+        outputs = tuple(replace(one, value=_read("steps", call.name, "outputs", one.name)) for one in made.outputs)
+        whole = _count(self.root.spec.get("parallelism"), self.notes, self.document, f"{self.root.path}.parallelism")
+        return replace(
+            made, steps=(call,), outputs=outputs, parallel=whole, fail_fast=False, judged_by="handled",
+            definitions=(*made.definitions, inner),
+        )  # fmt: skip
 
     # -- the entrypoint
 
@@ -282,14 +310,9 @@ class _Assembly:
         sheet = self.main.sheet
         if sheet.composite:
             found.append(timeout_of(sheet.body, place, sheet.path))
-            for name in ("retryStrategy", "memoize"):
-                if sheet.body.get(name) is not None:
-                    said = (
-                        "the workflow as a whole is not tried again"
-                        if name == "retryStrategy"
-                        else "the workflow as a whole is not remembered"
-                    )
-                    self.notes.lost(sheet.document, f"{sheet.path}.{name}", said, "Call it from another template.")
+            if sheet.body.get("memoize") is not None:
+                said = "the workflow as a whole is not remembered"
+                self.notes.lost(sheet.document, f"{sheet.path}.memoize", said, "Call it from another template.")
         known = [one for one in found if one]
         return min(known, default=None)
 
@@ -341,6 +364,10 @@ def _judged(frame: Frame) -> dict[str, Any]:
     if frame.sheet.kind == "dag":
         return {"fail_fast": part(body, "dag").get("failFast") is not False, "judged_by": "leaves"}
     return {"fail_fast": frame.sheet.composite and body.get("failFast") is True}
+
+
+def _read(*path: str) -> Expr:
+    return Expr.tree(reference(*path))
 
 
 def _count(value: Any, notes: Any, document: Document, path: str) -> int | None:

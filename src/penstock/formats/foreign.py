@@ -147,6 +147,11 @@ def vet(documents: Sequence[Document]) -> Report:
                 report.changed(finding.path, "this is a form of Argo 3", older, source)
             elif finding.path not in _proposed(document):
                 report.lost(finding.path, finding.message, finding.near.strip(), source)
+        if format_of(document) == "argo":
+            from penstock.formats.argo_rules import refused
+
+            for path, said, near in refused(document):
+                report.lost(path, f"Argo refuses this: {said}", near, document.source(path))
         for name in part(document.spec, "executionPolicy") if _proposed(document) else ():
             if name not in _EXECUTION:
                 path = f"spec.executionPolicy.{name}"

@@ -270,7 +270,7 @@ class Scope:
     def step_path(self, path: tuple[str, ...], place: Place, what: str, where: str) -> bool:
         if not self.known_step(path[1], place, what):
             return False
-        if len(path) < 3 or path[2] not in ("outputs", "outcome", "exit_code"):
+        if len(path) < 3 or path[2] not in ("outputs", "outcome", "exit_code", "succeeded"):
             self.report(
                 "P202",
                 f"{'.'.join(path)} is neither an output nor an outcome",
@@ -304,7 +304,7 @@ class Scope:
             return self.outputs.get(path[1], {}).get(path[3], ANY), 4
         if path[0] == "steps" and len(path) > 2 and path[2] == "outcome":
             return STR, 3
-        if path[0] == "steps" and len(path) > 2 and path[2] == "exit_code":
+        if path[0] == "steps" and len(path) > 2 and path[2] in ("exit_code", "succeeded"):
             return INT, 3
         if path[0] in ("item", "inputs", "outputs") and len(path) > 1:
             return place.own.get(f"{path[0]}.{path[1]}", ANY), 2

@@ -73,7 +73,16 @@ def library_of(path: Path) -> Library:
     files = _files(path)
     if not files:
         raise NotFound(Problem("P501", f"there is no YAML or JSON in {str(path)!r}", "give a folder with manifests"))
-    return Library(tuple(document for file in files for document in read_text(text_of(file), str(file))))
+    found: list[Document] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            found += read_text(text_of(file), str(file))
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise DocumentError(problems)
+    return Library(tuple(found))
 
 
 @lru_cache(maxsize=1)

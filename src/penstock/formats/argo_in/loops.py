@@ -22,6 +22,8 @@ from penstock.graph.model import Value
 from penstock.graph.template import Template
 
 KINDS: Final = ("withItems", "withParam", "withSequence")
+MOST: Final = 10_000_000
+"""Items of one loop."""
 WRITTEN_OUT: Final = 10_000
 """So many items of a sequence are written out; above, they are computed when they are needed."""
 _WHOLE: Final = re.compile(r"\s*[+-]?\d{1,15}\s*\Z", re.A)
@@ -102,6 +104,11 @@ def _sequence(given: Mapping[str, Any], place: SitePlace, path: str) -> Items:
         assert count is not None
         end = Binary("-", Binary("+", start, count), Const(1))
     numbers = _numbers(start, end, count)
+    many = _how_many(numbers)
+    if many > MOST:
+        said = f"a sequence of {many:,} is more than any run can hold"
+        place.notes.wrong(place.document, path, "P835", said, f"at most {MOST:,}; loop over fewer, larger pieces")
+        return (), Loop("text")
     layout = text_of(given.get("format"))
     one: Node = Call("string", (Name("n"),))
     if layout:
@@ -109,6 +116,15 @@ def _sequence(given: Mapping[str, Any], place: SitePlace, path: str) -> Items:
     node = Macro("map", numbers, "n", one)
     known = _known(node)
     return known if known is not None else made(node, place, path), Loop("text")
+
+
+def _how_many(numbers: Node) -> int:
+    """How many there are, if that is known."""
+    try:
+        found = evaluate(numbers, {})
+        return int(max(0, -(-(found.stop - found.start) // found.step)))
+    except (EvaluationError, AttributeError):
+        return 0
 
 
 def _numbers(start: Node, end: Node, count: Node | None) -> Node:

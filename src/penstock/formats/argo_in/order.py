@@ -89,8 +89,6 @@ def _depends(text: str, site: Site, frame: Frame) -> tuple[list[str], list[Edge]
         fix = "name a task of this dag" if lost else "join tasks with &&, || and !"
         notes.wrong(document, path, "P832" if lost else "P834", said, fix)
         return [], [], None
-    for one in found.approximate:
-        notes.changed(document, path, f"of a loop only the whole counts here: {one} looks at how all of it ended")
     trigger = found.trigger
     edges = []
     for name, outcomes in found.needs.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -282,8 +283,11 @@ def any_text(value: Value) -> str:
 
 
 def escaped(text: str) -> str:
-    """A word of a command: Kubernetes makes one dollar sign of two."""
-    return text.replace("$$", "$$$$") if "$$" in text else text
+    """A word of a command: Kubernetes makes one dollar sign of two, and a value of `$(NAME)`. The one that a gang counts by is meant."""
+    return _DOLLARS.sub(lambda found: f"${found[0]}" if found[0] != "$$" else "$$$$", text) if "$" in text else text
+
+
+_DOLLARS = re.compile(r"\$\$|\$\((?!PENSTOCK_REPLICAS?\))")
 
 
 # -- many commands that differ in a word ------------------------------------------------------------------------------

@@ -3,9 +3,8 @@
 `A && (B.Succeeded || B.Failed)` asks for one set of outcomes of each task, and becomes edges. Whatever mixes tasks
 (`A.Failed || B.Failed`) becomes edges that let every outcome pass, and a trigger over those outcomes.
 
-A daemon counts as succeeded: that is how it is run here. `AnySucceeded` and `AllFailed` look at the items of a loop, of which
-only the outcome of the whole is known here: succeeded if all of them did, failed if any failed. They are taken as that, and
-listed in `approximate` so that the reader can say so.
+A daemon counts as succeeded: that is how it is run here. `AnySucceeded` and `AllFailed` look at the items of a loop: at how many
+of them succeeded (`steps.TASK.succeeded`), which a step without a loop has not.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 
 from penstock.errors import nearest
 from penstock.formats.lang.build import chain, checked, one_of
-from penstock.graph.expr import Binary, Const, ExpressionError, ListOf, Node, Unary, path_of, reference
+from penstock.graph.expr import Binary, Call, Const, ExpressionError, ListOf, Node, Unary, path_of, reference
 from penstock.graph.model import NORMAL, Outcome
 
 ALL = frozenset(Outcome)
@@ -31,7 +30,6 @@ RESULTS: Mapping[str, frozenset[Outcome]] = {
     "AllFailed": frozenset({Outcome.FAILED}),
 }
 """What a task must have come to for `TASK.RESULT` to hold."""
-_LOOKS_INSIDE = ("AnySucceeded", "AllFailed")
 MAX_TEXT = 65_536
 MAX_NESTING = 100
 _TOKEN = re.compile(
@@ -46,8 +44,6 @@ class Depends:
     """Task -> the outcomes that let this one go on. Every task that is named is in it."""
     trigger: Node | None = None
     """Over `steps.TASK.outcome`, when edges cannot say it."""
-    approximate: tuple[str, ...] = ()
-    """`TASK.AnySucceeded` and `TASK.AllFailed`, as written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,15 @@ class _Both:
     parts: tuple[_Formula, ...]
 
 
-_Formula = _Test | _Both
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """Did any item of a loop succeed?"""
+
+    task: str
+    holds: bool = True
+
+
+_Formula = _Test | _Both | _Inside
 
 
 def compile_depends(
@@ -79,8 +83,8 @@ def compile_depends(
         needs[factor.task] = needs.get(factor.task, ALL) & factor.outcomes
     else:
         if all(needs.values()):
-            return Depends(needs, None, tuple(parser.approximate))
-    return Depends(dict.fromkeys(parser.tasks, ALL), checked(_trigger(formula)), tuple(parser.approximate))
+            return Depends(needs, None)
+    return Depends(dict.fromkeys(parser.tasks, ALL), checked(_trigger(formula)))
 
 
 def compile_dependencies(tasks: Collection[str], widened: Mapping[str, frozenset[Outcome]] | None = None) -> Depends:
@@ -91,6 +95,11 @@ def compile_dependencies(tasks: Collection[str], widened: Mapping[str, frozenset
 def _trigger(formula: _Formula) -> Node:
     if isinstance(formula, _Both):
         return chain(formula.op, [_trigger(part) for part in formula.parts])
+    if isinstance(formula, _Inside):
+        one = Binary("==", reference("steps", formula.task, "outcome"), Const(Outcome.SUCCEEDED.value))
+        many = Binary(">", Call("default", (reference("steps", formula.task, "succeeded"), Const(0))), Const(0))
+        found: Node = Binary("||", one, many)
+        return found if formula.holds else Unary("!", found)
     if formula.outcomes == ALL or not formula.outcomes:
         return Const(bool(formula.outcomes))
     outcome = reference("steps", formula.task, "outcome")
@@ -106,7 +115,6 @@ class _Parser:
         self.names = names if isinstance(names, set | frozenset | Mapping) else frozenset(names)
         self.widened = widened
         self.tasks: dict[str, None] = {}
-        self.approximate: dict[str, None] = {}
         self.at = 0
         self.depth = 0
         self.kind, self.token, self.result, self.start = "", "", "", 0
@@ -175,10 +183,12 @@ class _Parser:
             raise ExpressionError(f"there is no task {name[:140]!r}.{nearest(name[:140], self.names)}", start)
         if result and result not in RESULTS:
             raise ExpressionError(f"a task has no result {result[:80]!r}.{nearest(result[:80], RESULTS)}", start)
-        if result in _LOOKS_INSIDE:
-            self.approximate[f"{name}.{result}"] = None
         self.tasks[name] = None
         self.advance()
+        if result == "AnySucceeded":
+            return _Inside(name)
+        if result == "AllFailed":
+            return _joined("&&", [_Test(name, RESULTS[result]), _Inside(name, holds=False)])
         return _Test(name, RESULTS[result] if result else NORMAL | self.widened.get(name, frozenset()))
 
 
@@ -210,6 +220,8 @@ def _flat(op: str, parts: list[_Formula]) -> Iterator[_Formula]:
 def _negated(formula: _Formula) -> _Formula:
     if isinstance(formula, _Test):
         return _Test(formula.task, ALL - formula.outcomes)
+    if isinstance(formula, _Inside):
+        return _Inside(formula.task, not formula.holds)
     return _joined("||" if formula.op == "&&" else "&&", [_negated(part) for part in formula.parts])
 
 
@@ -268,6 +280,10 @@ class _Writer:
 
     def node(self, node: Node, level: int) -> str:
         """`level`: 0 inside `||`, 1 inside `&&`, 2 behind `!`."""
+        inside = _read_inside(node)
+        if inside is not None:
+            self.seen.add(inside)
+            return f"{self.rename(inside)}.AnySucceeded"
         match node:
             case Binary("&&" | "||" as op, left, right):
                 own = int(op == "&&")
@@ -287,6 +303,18 @@ class _Writer:
             return self.node(of.of, level)
         task, outcomes = _read_test(of)
         return self.test(task, ALL - outcomes, level)
+
+
+def _read_inside(node: Node) -> str | None:
+    """The task of which this asks whether any item succeeded, as `_trigger` writes it."""
+    match node:
+        case Binary(
+            "||", Binary("==", one, Const("succeeded")), Binary(">", Call("default", (many, Const(0))), Const(0))
+        ):
+            task, counted = path_of(one), path_of(many)
+            if task is not None and counted == (*task[:2], "succeeded") and task[2:] == ("outcome",):
+                return task[1]
+    return None
 
 
 def _read_test(node: Node) -> tuple[str, frozenset[Outcome]]:
