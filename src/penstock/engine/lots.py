@@ -75,8 +75,13 @@ class Lots(Sharing):
         if self.book is None:
             from penstock.engine.book import Book
 
-            self.book = Book(self.store, self.me.id, () if self.capacity is None else self.capacity())
-            self.book.load(self.now())
+            while self.book is None:
+                book = Book(self.store, self.me.id, () if self.capacity is None else self.capacity())
+                try:
+                    book.load(self.now())
+                    self.book = book
+                except Disconnected:
+                    self._reconnect()
             self.strict = self.book.strict
         return self.book
 
