@@ -38,8 +38,7 @@ def convert(file: str, to: str, out: Path | None, report: Path | None, strict: b
     FILE is Python, a Penstock document, or manifests of Argo Workflows, Tekton, JobSet or Kubernetes Jobs; a FOLDER is all the
     manifests in it. In its own format a manifest comes out as it is, and fields that its project does not know are reported.
 
-    What was changed (means the same for the result, not to the letter) and what was lost (cannot be said there) is reported with
-    its line and the nearest equivalent. What cannot be said at all ends the command.
+    What was changed (done in another way there) and what was lost (cannot be said there) is reported with its line and the nearest equivalent. What cannot be said at all ends the command.
 
     \b
     penstock convert flow.py --to argo > workflow.yaml

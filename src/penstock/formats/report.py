@@ -1,7 +1,7 @@
 """What a translation kept, changed and lost. Made by every reader and writer of foreign documents; shown by `penstock convert`.
 
-Kept is what the other side has under another name, or what is handed on word for word. Changed means the same for the result and not
-to the letter. Lost is what the other side cannot say, with the nearest thing that it can.
+Kept is what the other side has under another name, or what is handed on word for word. Changed is what is done in another way there, which
+is said. Lost is what the other side cannot say, with the nearest thing that it can.
 """
 
 from __future__ import annotations
