@@ -156,7 +156,8 @@ def convert(path: Path, name: str | None, to: str) -> Conversion:
     library = with_neighbours(own, path)
     loaded = [_read(library, document) for document in chosen]
     written = [write(one.workflow, to) for one in loaded]
-    report = joined([foreign.vet(chosen), *(one.report for one in loaded), *(one.report for one in written)])
+    reports = [foreign.vet(chosen), *(one.report for one in loaded), *(one.report for one in written)]
+    report = joined([*reports, *(_kept(one.workflow) for one in loaded)])
     return Conversion(_joined_texts([one.text for one in written], to), report)
 
 
@@ -174,7 +175,20 @@ def _as_they_are(library: Library, chosen: list[Document] | None) -> Conversion:
     from penstock.formats.yaml_out import dump_all
 
     documents = list(library.documents) if chosen is None else chosen
-    return Conversion(dump_all([document.data for document in documents]), foreign.vet(documents))
+    report = foreign.vet(documents)
+    for document in documents:
+        report.kept("", f"{document.kind} {document.name}: every field, as it is", document.source())
+    return Conversion(dump_all([document.data for document in documents]), report)
+
+
+def _kept(workflow: Workflow) -> Report:
+    """The steps that came through, each with the place where it was written."""
+    report = Report()
+    for one in (workflow, *workflow.definitions):
+        around = "" if one is workflow else f"definitions.{one.name}."
+        for step in (*one.steps, *one.on_exit):
+            report.kept(f"{around}steps.{step.name}", f"a {step.action.kind} step", step.source)
+    return report
 
 
 def _joined_texts(texts: list[str], to: str) -> str:
