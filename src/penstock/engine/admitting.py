@@ -114,10 +114,12 @@ class Admitting(Lots):
         if super()._survives():
             return True
         if self.batch.workloads:
-            try:
-                number = self.store.next_decision()
-            except Disconnected:
-                return False
+            while True:
+                try:
+                    number = self.store.next_decision()
+                    break
+                except Disconnected:
+                    self._reconnect()
             rows = self.batch.workloads.items()
             self.batch.workloads = {key: (key, number, *row[2:]) for key, row in rows}
             self.stale = True
