@@ -14,7 +14,7 @@ from penstock.formats.argo_scope import KINDS, Resolved, Unresolved, is_pod, mer
 from penstock.formats.argo_shape import size_of, split_tags
 from penstock.formats.argo_stages import RStage, Stages, mentions_item, stage_of, stages_of
 from penstock.formats.documents import Document, Library, library
-from penstock.formats.peak import heaviest, peaks
+from penstock.formats.peak import peaks
 from tests.formats.corpus import files, needs_corpus
 
 LEAF: dict[str, Any] = {"container": {"image": "busybox"}}
@@ -414,7 +414,8 @@ def graphs(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, int]]]:
 @settings(max_examples=150, deadline=None)
 @given(graphs())
 def test_the_heaviest_set_is_what_trying_all_finds(graph: tuple[list[int], list[tuple[int, int]]]) -> None:
-    assert heaviest(*graph) == brute(*graph)
+    weights, edges = graph
+    assert peaks([{"cpu": weight} for weight in weights], edges).get("cpu", 0) == brute(weights, edges)
 
 
 def test_each_resource_has_its_own_peak() -> None:

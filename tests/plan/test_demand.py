@@ -11,8 +11,8 @@ from penstock.graph.model import Workflow as Graph
 from penstock.plan.demand import peaks
 from penstock.plan.expand import Level
 from penstock.plan.make import make
+from tests.graph.test_antichain import brute_force
 from tests.plan.graphs import RESOURCES, workflows
-from tests.plan.test_antichain import brute_force
 
 
 def written_out(level: Level, resource: str) -> tuple[list[int], list[tuple[int, int]]]:

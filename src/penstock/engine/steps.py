@@ -108,11 +108,6 @@ class StepState:
         return self.cursor < self.n and self.live < self.limit
 
     @property
-    def full_path(self) -> str:
-        """With the numbers of the calls around it: `outer[2]/train`."""
-        return self.scope.prefix + self.plan.step.name
-
-    @property
     def hungry(self) -> int:
         """How many more tasks could run now, if they were admitted."""
         untaken = max(0, min(self.n - self.cursor, self.limit - self.live))

@@ -18,7 +18,6 @@ KINDS = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflo
 TYPES = ("container", "containerSet", "steps", "dag", "script", "resource", "data", "suspend", "http", "plugin")
 """In the order in which Argo looks for them."""
 POD_TYPES = frozenset({"container", "containerSet", "script", "resource", "data"})
-LEAF_TYPES = POD_TYPES | {"http", "plugin"}
 COMPOSITE_TYPES = frozenset({"steps", "dag"})
 
 LISTS_BY: Mapping[str, str] = {
@@ -38,11 +37,6 @@ def type_of(template: Mapping[str, Any]) -> str:
 def is_pod(template: Mapping[str, Any]) -> bool:
     """It runs in a pod of its own, so it asks for quota."""
     return type_of(template) in POD_TYPES
-
-
-def is_leaf(template: Mapping[str, Any]) -> bool:
-    """It does work itself: a pod, a web call, a plugin (a suspend does none)."""
-    return type_of(template) in LEAF_TYPES
 
 
 def is_composite(template: Mapping[str, Any]) -> bool:

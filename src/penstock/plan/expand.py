@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 from penstock.errors import PlanError, Problem
+from penstock.graph.antichain import Order
 from penstock.graph.evaluate import ABSENT, EvaluationError, evaluate, resolve
 from penstock.graph.expr import Expr, references
 from penstock.graph.model import MISSING, Input, Nested, Step, Value, Workflow, expressions
-from penstock.plan.antichain import Order
 
 MOST_STEPS = 200_000
 """Of nested workflows, written out. Thirty levels that each call the next one twice would be a thousand million."""

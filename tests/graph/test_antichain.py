@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.plan.antichain import Order, heaviest_antichain
+from penstock.graph.antichain import Order, heaviest_antichain
 
 
 def reach(size: int, edges: list[tuple[int, int]]) -> list[int]:
