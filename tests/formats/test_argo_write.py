@@ -940,3 +940,12 @@ def test_any_workflow_is_written_so_that_it_can_be_read_or_refused(workflow: Wor
         read_back(workflow, b"")
     except UserError as error:
         assert all(problem.code in ("P841", "P846") and problem.fix for problem in error.problems), error
+
+
+def test_what_looks_into_a_loop_is_written_as_argo_says_it() -> None:
+    from penstock.formats.argo_out.depends import trigger_text
+    from penstock.formats.lang.depends import compile_depends
+
+    found = compile_depends("a.AnySucceeded || b.AllFailed", ["a", "b"]).trigger
+    assert found is not None
+    assert trigger_text(found, str) == "a.AnySucceeded || b.Failed && !b.AnySucceeded"

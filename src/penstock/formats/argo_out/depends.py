@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.formats.argo_out.found import NotSaid
+from penstock.formats.lang.depends import looks_inside
 from penstock.graph.expr import Binary, Const, ListOf, Node, Unary, path_of, show
 from penstock.graph.model import Outcome
 
@@ -27,6 +28,9 @@ def outcomes_text(name: str, outcomes: frozenset[Outcome]) -> str:
 
 def trigger_text(node: Node, name_of: Callable[[str], str], level: int = 0) -> str:
     """A condition over how steps ended, in the words of `depends`. Raises NotSaid."""
+    looped = looks_inside(node)
+    if looped is not None:
+        return f"{name_of(looped)}.AnySucceeded"
     match node:
         case Binary("&&" | "||" as op, left, right):
             own = 2 if op == "&&" else 1

@@ -280,7 +280,7 @@ class _Writer:
 
     def node(self, node: Node, level: int) -> str:
         """`level`: 0 inside `||`, 1 inside `&&`, 2 behind `!`."""
-        inside = _read_inside(node)
+        inside = looks_inside(node)
         if inside is not None:
             self.seen.add(inside)
             return f"{self.rename(inside)}.AnySucceeded"
@@ -305,7 +305,7 @@ class _Writer:
         return self.test(task, ALL - outcomes, level)
 
 
-def _read_inside(node: Node) -> str | None:
+def looks_inside(node: Node) -> str | None:
     """The task of which this asks whether any item succeeded, as `_trigger` writes it."""
     match node:
         case Binary(
