@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 
-from bench import admission, formats, peers, planning, running, startup
+from bench import admission, formats, peers, planning, running, startup, testbed
 from bench.measure import Figure
 
 
 def main() -> int:
     figures: list[Figure] = []
-    for part in (startup, running, peers, planning, formats, admission):
+    for part in (startup, running, peers, planning, formats, admission, testbed):
         for figure in part.figures():
             figures.append(figure)
             print(figure.line(), flush=True)

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.conformance.summary import pytest_terminal_summary  # noqa: F401
 from tests.support.postgres import Server, binaries
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Tests against a cluster run only where they are named (`make test-cluster`): they need a Kubernetes, which takes long to build."""
+    cluster = Path(__file__).parent / "cluster"
+    if collection_path != cluster:
+        return None
+    named = [Path(word.partition("::")[0]).resolve() for word in config.args]
+    return None if any(path.is_relative_to(cluster) for path in named) else True
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,47 @@
+"""The controllers that can run in a testbed, by name. Each has a file of its own with a class that installs its objects and starts its programs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from testbed.errors import TestbedError
+
+if TYPE_CHECKING:
+    from testbed.instance import Testbed
+
+
+class Component(Protocol):
+    name: str
+    binaries: tuple[str, ...]
+    needs: tuple[str, ...]  # components to be started before this one, if they are to be started at all
+
+    def install(self, bed: Testbed) -> None: ...
+    def start(self, bed: Testbed) -> None: ...
+    def ready(self, bed: Testbed) -> None: ...
+
+
+# In the order of starting.
+NAMES = {
+    "kwok": "Kwok",
+    "kueue": "Kueue",
+    "jobset": "JobSet",
+    "tekton": "Tekton",
+    "argo": "Argo",
+    "yunikorn": "YuniKorn",
+    "node": "Node",
+}
+
+
+def component(name: str) -> Component:
+    if name not in NAMES:
+        raise TestbedError(f"there is no component {name}; there are: {', '.join(NAMES)}")
+    made: Component = getattr(importlib.import_module(f"testbed.components.{name}"), NAMES[name])()
+    return made
+
+
+def ordered(names: Sequence[str]) -> list[Component]:
+    """The components in the order of starting."""
+    chosen = {name: component(name) for name in names}
+    return [chosen[name] for name in NAMES if name in chosen]
