@@ -60,6 +60,14 @@ PROGRAMS = {
         Program("yunikorn", "yunikorn", "github.com/apache/yunikorn-k8shim/pkg/cmd/shim"),
     )
 }
+# A module's archive cannot hold symbolic links, so files that are links in a project's own tree are missing from it. Link and target, by program.
+LINKS = {
+    "argoexec": (
+        "github.com/argoproj/argo-workflows/v4",
+        "workflow/executor/osspecific/signal_linux.go",
+        "workflow/executor/osspecific/signal_darwin.go",
+    )
+}
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 
 
@@ -153,7 +161,15 @@ def _build(program: Program, seconds: float | None) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     # Built beside and moved: a build that is cut leaves nothing that looks like a program, two at once do no harm.
     half = target.with_name(f".{target.name}.{os.getpid()}")
-    command = [go(), "build", f"-ldflags={_link_flags(program.module)}", "-o", str(half), program.package]
+    command = [
+        go(),
+        "build",
+        f"-ldflags={_link_flags(program.module)}",
+        "-o",
+        str(half),
+        *_restored(program),
+        program.package,
+    ]
     try:
         done = subprocess.run(
             command,
@@ -170,6 +186,25 @@ def _build(program: Program, seconds: float | None) -> None:
         half.replace(target)
     finally:
         half.unlink(missing_ok=True)
+
+
+def _restored(program: Program) -> list[str]:
+    """Where links are missing: a copy of the module with its links, which the build is told to use."""
+    if program.name not in LINKS:
+        return []
+    module, link, target = LINKS[program.name]
+    source = CACHE / "src" / _key(program.module)
+    if not source.exists():
+        half = source.with_name(f".{source.name}.{os.getpid()}")
+        shutil.copytree(module_folder(module), half)
+        (half / link).parent.chmod(0o755)
+        (half / link).symlink_to(Path(target).name)
+        half.rename(source)
+    pins = HERE / "modules" / program.module
+    file = source.with_suffix(".mod")
+    file.write_text((pins / "go.mod").read_text() + f"\nreplace {module} => {source}\n")
+    shutil.copy(pins / "go.sum", source.with_suffix(".sum"))
+    return [f"-modfile={file}"]
 
 
 def module_folder(module: str) -> Path:

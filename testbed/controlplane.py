@@ -112,6 +112,7 @@ def start_controllers(bed: Testbed) -> None:
             f"--root-ca-file={tls / 'ca.crt'}",
             "--leader-elect=false",
             "--concurrent-gc-syncs=10",
+            f"--flex-volume-plugin-dir={bed.dir / 'flex'}",  # it would make a folder on the machine
             "--kube-api-qps=200",
             "--kube-api-burst=300",
             "--profiling=false",

@@ -10,8 +10,10 @@ Everything listens on 127.0.0.1, several instances can run at the same time, and
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -76,13 +78,15 @@ class Testbed:
         self._began = time.monotonic()
         self._ports = Ports(binaries.CACHE / "ports")
         (self.dir / "log").mkdir()
-        self._keeper = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("keeper.py")), str(self.dir)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        with (self.dir / "log" / "keeper.log").open("w") as log:
+            self._keeper = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("keeper.py")), str(self.dir)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,  # ours may be a pipe, whose reader would wait for the keeper
+                text=True,
+                start_new_session=True,
+            )
         self.keeper = self._keeper.pid
 
     @classmethod
@@ -150,10 +154,15 @@ class Testbed:
     def stop(self, keep: bool = False) -> None:
         """Ends every process of the instance and removes its folder, unless its logs are to be kept."""
         if self._keeper.poll() is None:
-            self._ask({"op": "keep", "keep": keep})
-            assert self._keeper.stdin
-            self._keeper.stdin.close()
-            self._keeper.wait()
+            with contextlib.suppress(TestbedError):
+                self._ask({"op": "keep", "keep": keep})
+        for pipe in (self._keeper.stdin, self._keeper.stdout):
+            assert pipe
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        self._keeper.wait()
+        if not keep:  # a keeper that was killed had no time for it
+            shutil.rmtree(self.dir, ignore_errors=True)
         if hasattr(self, "api"):
             self.api.close()
         self._ports.release()

@@ -418,6 +418,19 @@ def test_a_leaf_is_told_where_it_may_run_by_each_of_its_callers() -> None:
     }
 
 
+@pytest.mark.parametrize("kind", ["steps", "tasks"])
+def test_an_inline_leaf_is_told_by_an_input(kind: str) -> None:
+    """Argo checks it by itself, where the gate before it is not known."""
+    one = {"name": "a", "inline": {"container": {"image": "x"}}}
+    main = {"name": "main", "steps": [[one]]} if kind == "steps" else {"name": "main", "dag": {"tasks": [one]}}
+    found = template(gated(document(main)), "main")
+    made = found["steps"][1][0] if kind == "steps" else found["dag"]["tasks"][1]
+    assert made["inline"]["inputs"] == {"parameters": [{"name": SELECTOR, "default": "{}"}]}
+    assert made["inline"]["podSpecPatch"] == f'{{"nodeSelector":{{{{inputs.parameters.{SELECTOR}}}}}}}'
+    gate = "steps.penstock-gate-0" if kind == "steps" else "tasks.penstock-gate-a"
+    assert parameters(made) == {SELECTOR: f"{{{{{gate}.outputs.parameters.node-selector}}}}"}
+
+
 @pytest.mark.parametrize(
     "odd",
     [

@@ -794,6 +794,16 @@ def test_long_and_odd_names_are_made_to_fit() -> None:
     assert shape.check(document) == []
 
 
+@pytest.mark.parametrize("name", ["flow", "My_Flow-" + "x" * 100])
+def test_names_fit_with_what_the_cluster_adds_to_them(name: str) -> None:
+    extra = {"metadata": {"generateName": f"{name}-"}}
+    workflow = replace(flow(container("y" * 100)), name=name, extra=extra)
+    document = write_jobset(workflow).documents[-1]
+    assert "name" not in document["metadata"]
+    generated = document["metadata"]["generateName"] + "abcde"
+    assert len(f"{generated}-{document['spec']['replicatedJobs'][0]['name']}-0-0-abcde") == 63
+
+
 def test_what_is_waited_for_anyway_is_not_said() -> None:
     chain = [container(f"s{n}", needs=tuple(Edge(f"s{m}") for m in range(n))) for n in range(8)]
     jobs = replicated_jobs(flow(*chain))

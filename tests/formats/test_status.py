@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.formats.status import status_of
+from penstock.formats.status import TaskStatus, status_of, task_run_states
 
 NODES = {
     "w": {"name": "w", "type": "DAG", "phase": "Succeeded", "outputs": {"parameters": [{"name": "n", "value": "3"}, {"name": "t", "value": "a b"}]}},
@@ -37,6 +37,29 @@ def test_an_argo_workflow(packed: bool) -> None:
     ]
 
 
+def test_the_pods_of_an_argo_workflow() -> None:
+    shared: dict[str, Any] = {"phase": "Running"}
+    nodes = {
+        "w-1": {"id": "w-1", "name": "w.a", "displayName": "a", "type": "Pod", "templateName": "leaf", **shared},
+        "w-2": {"id": "w-2", "name": "w.b", "displayName": "b", "type": "Pod", "templateRef": {"name": "lib", "template": "far"}, **shared},
+        "w-3": {"id": "w-3", "name": "w.c", "displayName": "c", "type": "Pod", **shared},
+        "w-4": {"id": "w-4", "name": "w.a.x", "displayName": "x", "type": "Container", "boundaryID": "w-1", **shared},
+        "w-5": {"id": "w-5", "name": "w.d", "displayName": "d", "type": "Pod", "templateName": "t" * 300, **shared},
+        "w-6": {"id": "w-6", "name": "w.e", "displayName": "e", "type": "Suspend", **shared},
+    }  # fmt: skip
+    found = {task.name: task.pod for task in status_of(argo(nodes=nodes)).tasks}
+    assert found == {"a": "w-leaf-1", "b": "w-far-2", "c": "w-3", "x": "w-leaf-1", "d": f"w-{'t' * 240}-5", "e": ""}
+    containers = {task.name: task.containers for task in status_of(argo(nodes=nodes)).tasks}
+    assert containers["a"] == containers["x"] == ("x",) and containers["b"] == ("main",) and containers["e"] == ()
+    old = {
+        **argo(nodes=nodes),
+        "metadata": {"name": "w", "annotations": {"workflows.argoproj.io/pod-name-format": "v1"}},
+    }
+    assert [task.pod for task in status_of(old).tasks] == ["w-1", "w-2", "w-3", "w-1", "w-5", ""]
+    alone = {"w": {"id": "w", "name": "w", "displayName": "w", "type": "Pod", "templateName": "leaf", **shared}}
+    assert [task.pod for task in status_of(argo(nodes=alone)).tasks] == ["w"]
+
+
 def test_not_begun_running_suspended() -> None:
     assert status_of(argo()).state == "pending"
     assert status_of(argo(phase="Running")).state == "running"
@@ -60,6 +83,16 @@ def test_a_pipeline_run(said: str | None, state: str) -> None:
     assert status_of({"kind": "PipelineRun", "spec": {"status": "PipelineRunPending"}}).state == "suspended"
 
 
+def test_tasks_of_a_pipeline_as_their_runs_show_them() -> None:
+    known = [TaskStatus("a", "started"), TaskStatus("custom", "started"), TaskStatus("b", "skipped", "why")]
+    held = {
+        "metadata": {"name": "p-a", "labels": {"tekton.dev/pipelineTask": "a"}},
+        "spec": {"status": "TaskRunPending"},
+    }
+    assert task_run_states(known, [held]) == (TaskStatus("a", "suspended"), known[1], known[2])
+    assert task_run_states(known, []) == tuple(known)
+
+
 def test_a_job_set() -> None:
     jobs = [{"name": "driver", "succeeded": 1}, {"name": "workers", "active": 2, "ready": 2}]
     base: dict[str, Any] = {"kind": "JobSet", "metadata": {"name": "j"}, "spec": {}}
@@ -68,6 +101,9 @@ def test_a_job_set() -> None:
         ("driver", "succeeded"),
         ("workers", "running"),
     ]
+    listed = {"replicatedJobs": [{"name": "workers"}, {"name": "driver"}]}
+    ordered = status_of({**base, "spec": listed, "status": {"replicatedJobsStatus": jobs}})
+    assert [task.name for task in ordered.tasks] == ["workers", "driver"]
     for kind, state in (("Completed", "succeeded"), ("Failed", "failed"), ("Suspended", "running")):
         status = {"replicatedJobsStatus": jobs, "conditions": [{"type": kind, "status": "True"}]}
         assert status_of({**base, "status": status}).state == state

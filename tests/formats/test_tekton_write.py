@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,8 @@ def test_a_pipeline_and_a_run_of_it() -> None:
         {"name": "p", "type": "string", "default": "hi"},
         {"name": "n", "type": "string", "default": "3"},
     ]
+    # The run has them too: the pipeline may be written again, with other defaults, while it waits.
+    assert spec(written, "PipelineRun")["params"] == [{"name": "p", "value": "hi"}, {"name": "n", "value": "3"}]
     a, b, c = found["tasks"]
     assert a["params"] == [{"name": "x", "value": "<$(params.p)>"}]
     assert a["taskSpec"]["steps"][0]["script"] == "#!/usr/bin/env sh\necho $(params.x) > $(results.r.path)"
@@ -447,6 +450,26 @@ def test_functions_travel_with_their_code(spelling: Workflow, tmp_path: Path) ->
     # Read again, the scripts run by themselves.
     run = LocalRunner(home=tmp_path / "home", on={"pod": "process"}, until="spell").run(again(written))
     assert run.status == "succeeded", [run.logs(name) for name in run.failures]
+
+
+def test_fields_of_the_container_are_handed_on(spelling: Workflow) -> None:
+    mount = {"name": "data", "mountPath": "/data"}
+    place = {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    extra = {"container": {"volumeMounts": [mount], "env": [place, {"name": "A", "value": "hidden"}]}}
+    own = Container(image="busybox", command=("true",), env={"A": "b"})
+    step = Step(name="a", action=own, mounts=(Mount(name="tmp", path="/x", scope="task"),), extra=extra)
+    written = write(step)
+    assert lost(written) == ""
+    made = spec(written)["tasks"][0]["taskSpec"]["steps"][0]
+    assert made["env"] == [{"name": "A", "value": "b"}, place]
+    assert made["volumeMounts"] == [mount, {"name": "tmp", "mountPath": "/x"}]
+    packed = pack(spelling)
+    assert packed is not None
+    lent = replace(spelling, steps=tuple(replace(one, extra=extra) for one in spelling.steps))
+    for task in spec(write_tekton(lent, bundle=packed[0]))["tasks"]:
+        (made,) = task["taskSpec"]["steps"]
+        assert mount in made["volumeMounts"] and place in made["env"]
+        assert len(made["volumeMounts"]) == 2, "and the code"
 
 
 def test_code_that_is_not_at_hand_is_told_of(spelling: Workflow) -> None:

@@ -1,4 +1,5 @@
-"""Stands in for kubectl: objects are files in $CLUSTER; `get` shows what $CLUSTER/next says of them, one line for each look."""
+"""Stands in for kubectl: objects are files in $CLUSTER; `get` shows what $CLUSTER/next says of them, one line for each look, and $CLUSTER/beside
+of objects by their labels."""
 
 from __future__ import annotations
 
@@ -15,6 +16,9 @@ if (here / "refuses").exists() and words[0] in ("create", "apply"):
     sys.exit('error: unable to recognize "STDIN": no matches for kind "Workflow" in version "argoproj.io/v1alpha1"')
 if "logs" in words:
     print("hello from", words[words.index("logs") + 1])
+    sys.exit()
+if "--selector" in words:
+    print(json.dumps({"apiVersion": "v1", "kind": "List", "items": json.loads((here / "beside").read_text())}))
     sys.exit()
 given = json.loads(sys.stdin.read())
 meta = given["metadata"]
@@ -35,4 +39,5 @@ else:
         (here / "next").write_text("\n".join(coming[1:]))
     if coming[0] == "away":
         sys.exit("Unable to connect to the server")
-    print(json.dumps({**json.loads(file.read_text()), "status": json.loads(coming[0])}))
+    shown = {**json.loads(file.read_text()), "status": json.loads(coming[0])}
+    print(json.dumps({"apiVersion": "v1", "kind": "List", "items": [shown]}))

@@ -77,15 +77,22 @@ def test_render_gives_manifests_that_the_system_would_take(runner: Any) -> None:
 
 def test_run_submits_and_follows_to_the_end(cluster: Cluster) -> None:
     nodes = {
-        "a": {"name": "hello-abc12.say", "displayName": "say", "type": "Pod", "phase": "Succeeded", "id": "hello-1"}
-    }
+        "a": {"name": "hello-abc12.say", "displayName": "say", "type": "Pod", "phase": "Succeeded", "id": "hello-abc12-1", "templateName": "say"}
+    }  # fmt: skip
     cluster.shows({}, {"phase": "Running"}, "away", {"phase": "Running"}, {"phase": "Succeeded", "nodes": nodes})
     run = ArgoRunner().run(flow())
     assert run.ok and run.status == "succeeded" and run.id == f"team/{run.name}"
     assert [(task.name, task.state) for task in run.tasks] == [("say", "succeeded")]
-    assert run.logs("say").strip() == "hello from hello-1"
+    assert run.logs("say").strip() == "hello from hello-abc12-say-1"
     assert run.check() is run
     assert [one["kind"] for one in cluster.objects()] == ["Workflow"]
+
+
+def test_what_argos_executor_says_is_not_the_programs() -> None:
+    told = 'time=2026-01-01T00:00:00Z level=INFO msg="sub-process exited" argo=true error=<nil>\n'
+    also = '{"time":"2026-01-01T00:00:00Z","msg":"sub-process exited","argo":true}\n'
+    own = "time=now\n{} argo\nargo=true is mine\nno end of line"
+    assert clusters._of_the_program(f"{told}{also}{own}") == own
 
 
 def test_a_failure_is_told(cluster: Cluster) -> None:
@@ -95,6 +102,52 @@ def test_a_failure_is_told(cluster: Cluster) -> None:
     assert run.status == "failed" and run.failures == {"say": "exit code 2"}
     with pytest.raises(RunFailed, match="say: exit code 2"):
         run.check()
+
+
+def test_task_runs_tell_how_the_tasks_of_a_pipeline_stand(cluster: Cluster) -> None:
+    cluster.shows(
+        {
+            "conditions": [{"type": "Succeeded", "status": "False", "message": "Tasks Completed: 2 (Failed: 1)"}],
+            "childReferences": [
+                {"name": "x-1", "pipelineTaskName": "say"},
+                {"name": "x-2", "pipelineTaskName": "more"},
+            ],
+        }
+    )
+    (cluster.folder / "beside").write_text(
+        json.dumps(
+            [task_run("more", "False", "exited with code 3", "x-2-pod-retry1"), task_run("say", "True", "", "x-1-pod")]
+        )
+    )
+    run = TektonRunner().run(flow())
+    assert [(one.name, one.state) for one in run.tasks] == [("say", "succeeded"), ("more", "failed")]
+    assert run.failures == {"more": "exited with code 3"}
+    assert run.logs("more").strip() == "hello from x-2-pod-retry1"
+    assert f"tekton.dev/pipelineRun={run.name}" in cluster.calls()[-2]
+    # A pod of Tekton has containers that prepare it; only what the steps printed is the task's.
+    assert cluster.calls()[-1][:6] == ["logs", "x-2-pod-retry1", "-n", run.namespace, "--container", "step-main"]
+
+
+def task_run(task: str, done: str, message: str, pod: str) -> dict[str, Any]:
+    status = {
+        "conditions": [{"type": "Succeeded", "status": done, "message": message}],
+        "podName": pod,
+        "steps": [{"name": "main", "container": "step-main"}],
+    }
+    return {"kind": "TaskRun", "metadata": {"labels": {"tekton.dev/pipelineTask": task}}, "status": status}
+
+
+def test_each_run_of_a_jobset_has_a_name_of_its_own(cluster: Cluster) -> None:
+    jobs = [{"name": "say", "failed": 1}, {"name": "more"}]
+    said = {"type": "Failed", "status": "True", "message": "first failed job: hello-abc12-say-0"}
+    cluster.shows({"replicatedJobsStatus": jobs, "conditions": [said]})
+    run = JobSetRunner().run(flow())
+    (made,) = cluster.objects()
+    assert made["metadata"]["generateName"] == "hello-" and run.name == "hello-abc12"
+    assert run.failures == {"say": "first failed job: hello-abc12-say-0"}
+    run.logs("say")
+    pods = "jobset.sigs.k8s.io/jobset-name=hello-abc12,jobset.sigs.k8s.io/replicatedjob-name=say"
+    assert cluster.calls()[-1][:4] == ["logs", "--selector", pods, "--tail=-1"]
 
 
 def test_what_goes_wrong_has_a_code(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,7 @@ class _JobSet:
     def named(self) -> tuple[str, dict[str, str]]:
         """Of the JobSet and of each replicated job. The names of pods are made of both and of two numbers, and have 63 characters."""
         digits = max((len(str(self.pods(plain))) for plain in self.plains), default=1)
-        generated = 5 if part(self.workflow.extra, "metadata").get("generateName") else 0
+        generated = len("-abcde") if part(self.workflow.extra, "metadata").get("generateName") else 0
         room = _LONGEST - len("----abcde") - 2 * digits - generated
         longest = max((len(label(plain.name)) for plain in self.plains), default=1)
         name = label(self.workflow.name, max(8, room - min(longest, room // 2)))

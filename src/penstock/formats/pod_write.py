@@ -444,8 +444,8 @@ def metadata(workflow: Workflow, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name}
     if isinstance(kept.get("name"), str) and label(workflow.name) == name:
         found = {"name": kept["name"]}
-    elif isinstance(kept.get("generateName"), str) and label(workflow.name) == name:
-        found = {"generateName": kept["generateName"]}
+    elif isinstance(kept.get("generateName"), str):
+        found = {"generateName": kept["generateName"] if label(workflow.name) == name else f"{name}-"}
     if kept.get("namespace"):
         found["namespace"] = kept["namespace"]
     labels = dict(workflow.labels)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.formats import shim
-from penstock.formats.documents import part
+from penstock.formats.documents import items, part
 from penstock.formats.kube import thawed
 from penstock.formats.pod_write import label
 from penstock.formats.report import Report
@@ -43,7 +43,7 @@ from penstock.graph.types import Type
 FILES = "penstock-files"
 """The workspace that files pass through."""
 SHELL_IMAGE = "busybox"
-_STEP_FIELDS = frozenset({"securityContext", "imagePullPolicy", "volumeDevices"})
+_STEP_FIELDS = frozenset({"securityContext", "imagePullPolicy", "volumeDevices", "volumeMounts", "envFrom"})
 _SIDECAR_FIELDS = _STEP_FIELDS | frozenset(
     "ports livenessProbe readinessProbe startupProbe lifecycle terminationMessagePath terminationMessagePolicy stdin stdinOnce tty"
     " restartPolicy".split()
@@ -122,7 +122,7 @@ class SpecWriter:
         volumes, mounts, workspaces, bound = self._folders()
         for one in (*steps, *sidecars):
             if mounts:
-                one["volumeMounts"] = [dict(mount) for mount in mounts]
+                one["volumeMounts"] = [*one.get("volumeMounts", ()), *(dict(mount) for mount in mounts)]
         self._resources(steps)
         task: dict[str, Any] = {}
         metadata = {
@@ -311,6 +311,7 @@ class SpecWriter:
             made = self._program(replace(one, workdir=action.workdir), kept)
         elif isinstance(action, Function):
             made = self._function(action)
+            self._hand_on(made, kept)
         else:
             raise NotSayable(f"Tekton has no word for a {action.kind} step")
         printed = next((one for one in step.outputs if one.path == "/dev/stdout"), None)
@@ -370,14 +371,22 @@ class SpecWriter:
             made["env"] = [{"name": name, "value": text} for name, text in env.items()]
         if one.workdir:
             made["workingDir"] = self._text(one.workdir)
+        self._hand_on(made, kept, sidecar)
+        return made
+
+    def _hand_on(self, made: dict[str, Any], kept: Mapping[str, Any], sidecar: bool = False) -> None:
+        """Fields of the container that the model has no word for."""
         allowed = _SIDECAR_FIELDS if sidecar else _STEP_FIELDS
         for name, value in kept.items():
             if name in allowed:
                 made[name] = thawed(value)
-            elif name not in ("resources", "computeResources", "name", "env"):
+            elif name == "env":
+                own = {one["name"] for one in made.get("env", ())}
+                more = [one for _, one in items({"env": thawed(value)}, "env") if one.get("name") not in own]
+                made["env"] = [*made.get("env", ()), *more]
+            elif name not in ("resources", "computeResources", "name"):
                 said = f"a {'sidecar' if sidecar else 'step'} of Tekton has no {name}"
                 self.shop.report.lost(f"steps.{self.step.name}.{name}", said, source=self.step.source)
-        return made
 
     def _outputs_folder(self) -> str:
         files = [output for output in self.step.outputs if output.path is None and _is_file(output.type)]

@@ -118,6 +118,17 @@ class _Writer:
         if annotations:
             metadata["annotations"] = annotations
         spec: dict[str, Any] = {"pipelineRef": {"name": self.name}, "timeouts": self._timeouts()}
+        # The pipeline is known by its name: while this run waits, it may be written again with other defaults.
+        values = [
+            {
+                "name": self.book.params[param.name],
+                "value": _default(param.default, self.book.kind_of(("params", param.name))),
+            }
+            for param in self.workflow.params
+            if param.default is not MISSING
+        ]
+        if values:
+            spec["params"] = values
         if self.shared:
             claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": _STORAGE}}}
             spec["workspaces"] = [

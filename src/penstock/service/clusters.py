@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +18,11 @@ from typing import Any, ClassVar
 from penstock.author.jobs import Authored
 from penstock.backends.tools import find, last_line
 from penstock.errors import InvalidWorkflow, NotFound, PlanError, Problem, UserError
+from penstock.formats.documents import part
+from penstock.formats.jobset_read import LABEL
+from penstock.formats.pod_write import label
 from penstock.formats.report import Report
-from penstock.formats.status import FINAL, Status, TaskStatus, status_of
+from penstock.formats.status import FINAL, Status, TaskStatus, status_of, task_run_states
 from penstock.graph.check import check_arguments, errors
 from penstock.graph.model import MISSING, Workflow
 from penstock.service.foreign import render
@@ -28,6 +32,7 @@ FIRST, GROWTH, LONGEST = 0.5, 1.3, 5.0
 """Seconds between two looks at a run: at first, how they grow, and at most."""
 PATIENCE = 300.0
 """Seconds that a cluster may be out of reach while a run is followed."""
+_EXECUTOR = re.compile(r' argo=true\b|"argo":true\b')
 
 
 class Manifests(list[dict[str, Any]]):
@@ -87,12 +92,26 @@ class Kubectl:
         code, out, err = self.ask("get", "--filename", "-", "--output", "json", given=json.dumps(reference))
         if code == 0:
             found: dict[str, Any] = json.loads(out)
+            # Asked by file, kubectl answers with a list, also of one.
+            if found.get("kind") == "List":
+                found = found["items"][0]
             return found
         if "NotFound" in err:
             raise NotFound(
                 Problem("P872", f"{reference['kind']} {reference['metadata']['name']} is gone", "submit it again")
             )
         return None
+
+    def having(self, kind: str, labels: str, namespace: str) -> list[dict[str, Any]]:
+        """The objects of a kind with these labels; none if it cannot be reached now."""
+        code, out, _ = self.ask("get", kind, "--selector", labels, "--namespace", namespace, "--output", "json")
+        return list(json.loads(out)["items"]) if code == 0 else []
+
+
+def _of_the_program(text: str) -> str:
+    """Without what Argo's executor says of itself, which is around the program in its container and marks its own lines."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not (line.startswith(("time=", "{")) and _EXECUTOR.search(line)))
 
 
 def _is_shared(document: Mapping[str, Any]) -> bool:
@@ -157,20 +176,35 @@ class ClusterRun:
 
     @property
     def tasks(self) -> list[TaskStatus]:
-        return list(self.look().tasks)
+        known = self.look().tasks
+        if self._reference["kind"] == "PipelineRun":
+            runs = self._kubectl.having("taskruns.tekton.dev", f"tekton.dev/pipelineRun={self.name}", self.namespace)
+            known = task_run_states(known, runs)
+        return list(known)
 
     @property
     def failures(self) -> dict[str, str]:
-        found = {task.name: task.message for task in self.look().tasks if task.state == "failed"}
+        failed = [task for task in self.tasks if task.state == "failed"]
+        # A JobSet says what went wrong for the whole only.
+        found = {task.name: task.message or self._seen.message for task in failed}
         return found or ({self.name: self._seen.message} if self._seen.state == "failed" else {})
 
     def logs(self, task: str) -> str:
         """What a task printed, as far as its pod is still there."""
-        pod = next((one.pod for one in self.tasks if one.name == task and one.pod), "")
-        if not pod:
+        found = next((one for one in self.tasks if one.name == task and one.pod), None)
+        which = [found.pod] if found else []
+        if self._reference["kind"] == "JobSet":
+            # It does not name its pods, but they carry its name and that of their job.
+            which = ["--selector", f"{LABEL}jobset-name={self.name},{LABEL}replicatedjob-name={task}", "--tail=-1"]
+        if not which:
             return ""
-        _, out, _ = self._kubectl.ask("logs", pod, "-n", self.namespace, "--all-containers", "--prefix=false")
-        return out
+        own = [["--container", name] for name in found.containers] if found else []
+        answers = [
+            self._kubectl.ask("logs", *which, "-n", self.namespace, *words, "--prefix=false")
+            for words in own or [["--all-containers"]]
+        ]
+        text = "".join(out for _, out, _ in answers)
+        return _of_the_program(text) if self._reference["kind"] == "Workflow" else text
 
     def cancel(self, now: bool = False) -> None:
         """Deletes it, with its pods."""
@@ -201,8 +235,12 @@ class _ClusterRunner:
         problems = errors(graph)
         if problems:
             raise InvalidWorkflow(problems)
-        written = render(_bound(graph, params), self.format)
+        written = render(self._named(_bound(graph, params)), self.format)
         return Manifests(written.documents, written.report)
+
+    def _named(self, graph: Workflow) -> Workflow:
+        """So that each run of it gets a name of its own. What is written for Argo and Tekton does so anyway."""
+        return graph
 
     def submit(self, workflow: Authored | Workflow, /, **params: Any) -> ClusterRun:
         """Hand it to the cluster and return at once; `wait()` on what comes back."""
@@ -247,6 +285,11 @@ class JobSetRunner(_ClusterRunner):
 
     format = "jobset"
     kinds = ("JobSet",)
+
+    def _named(self, graph: Workflow) -> Workflow:
+        kept = {key: value for key, value in part(graph.extra, "metadata").items() if key != "name"}
+        kept.setdefault("generateName", f"{label(graph.name)}-")
+        return dataclasses.replace(graph, extra={**graph.extra, "metadata": kept})
 
 
 def _bound(workflow: Workflow, params: Mapping[str, Any]) -> Workflow:
