@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,15 @@ DEPLOYED = ("Deployment", "Service", "Secret", "ConfigMap", "HorizontalPodAutosc
 
 def files(*paths: Path) -> list[Object]:
     """All objects of YAML files, and of the YAML files in folders."""
+    return _kept(f"files {' '.join(map(str, paths))}", lambda: _read(*paths))
+
+
+def kustomize(folder: Path) -> list[Object]:
+    """The objects of a kustomization, rendered by the built kubectl."""
+    return _kept(f"kustomize {folder}", lambda: _rendered(folder))
+
+
+def _read(*paths: Path) -> list[Object]:
     found: list[Object] = []
     for path in paths:
         for file in sorted(path.glob("*.yaml")) if path.is_dir() else [path]:
@@ -34,19 +44,35 @@ def files(*paths: Path) -> list[Object]:
     return found
 
 
-def kustomize(folder: Path) -> list[Object]:
-    """The objects of a kustomization, rendered by the built kubectl; kept beside the programs, since a pinned folder never changes."""
-    key = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
-    kept = binaries.path("kubectl").parent / f"kustomize-{key}.yaml"
+def _rendered(folder: Path) -> list[Object]:
+    done = subprocess.run([str(binaries.path("kubectl")), "kustomize", str(folder)], capture_output=True, text=True)
+    if done.returncode:
+        raise TestbedError(f"rendering {folder} failed; kubectl said:\n{done.stderr.strip()[-800:]}")
+    return [thing for thing in yaml.load_all(done.stdout, _Loader) if thing]
+
+
+def _kept(what: str, make: Callable[[], list[Object]]) -> list[Object]:
+    """What was read once is kept as JSON beside the programs: megabytes of YAML take seconds to read, and a pinned folder never changes."""
+    key = hashlib.sha256(what.encode()).hexdigest()[:16]
+    kept = binaries.path("kubectl").parent / f"manifests-{key}.json"
     if not kept.exists():
-        command = [str(binaries.path("kubectl")), "kustomize", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise TestbedError(f"rendering {folder} failed; kubectl said:\n{done.stderr.strip()[-800:]}")
+        objects = [_undescribed(thing) if thing["kind"] == "CustomResourceDefinition" else thing for thing in make()]
         half = kept.with_name(f".{kept.name}.{os.getpid()}")
-        half.write_text(done.stdout)
+        half.write_text(json.dumps(objects, default=str))
         half.replace(kept)
-    return files(kept)
+    found: list[Object] = json.loads(kept.read_text())
+    return found
+
+
+def _undescribed(data: Any) -> Any:
+    """Without the descriptions, which check nothing: they are most of a schema, and the API server takes a second longer with them."""
+    if isinstance(data, list):
+        return [_undescribed(one) for one in data]
+    if isinstance(data, dict):
+        # A property may be named description; that one is not a text.
+        texts = [key for key, value in data.items() if key == "description" and isinstance(value, str)]
+        return {key: _undescribed(value) for key, value in data.items() if key not in texts}
+    return data
 
 
 def without(objects: Iterable[Object], kinds: Iterable[str] = DEPLOYED) -> list[Object]:

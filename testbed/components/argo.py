@@ -20,13 +20,12 @@ components/argo_store.py; a namespace whose workflows use that needs the secret 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed import binaries, manifests
+from testbed import manifests
 from testbed.api import JSON_PATCH
 from testbed.components import argo_report, argo_store, node
 from testbed.tunnel import API_PORT
@@ -107,36 +106,17 @@ def artifact_secret(namespace: str) -> dict[str, Any]:
 
 
 def _types(module: Path, full: Sequence[str]) -> list[dict[str, Any]]:
-    """The types; those named in `full` (plural) with their schemas, less the descriptions, which check nothing. A full schema is 3 MB of
-    YAML, which takes a second to read. A pinned folder never changes, so what was read is kept as JSON."""
-    kept = binaries.path("workflow-controller").parent / f"{'-'.join(('argo-types', *sorted(full)))}.json"
-    if not kept.exists():
-        shipped = module / "manifests" / "base" / "crds"
-        found = []
-        for file in sorted((shipped / "minimal").glob("argoproj.io_*.yaml")):
-            named = file.stem.partition("_")[2] in full
-            (one,) = manifests.files(shipped / "full" / file.name if named else file)
+    """The types; those named in `full` (plural) with their schemas."""
+    shipped = module / "manifests" / "base" / "crds"
+    found = []
+    for file in sorted((shipped / "minimal").glob("argoproj.io_*.yaml")):
+        named = file.stem.partition("_")[2] in full
+        (one,) = manifests.files(shipped / "full" / file.name if named else file)
+        if not named:
             for version in one["spec"]["versions"]:
-                version["schema"] = _undescribed(version["schema"]) if named else OPEN
-            found.append(one)
-        half = kept.with_name(f".{kept.name}.{os.getpid()}")
-        half.write_text(json.dumps(found))
-        half.replace(kept)
-    types: list[dict[str, Any]] = json.loads(kept.read_text())
-    return types
-
-
-def _undescribed(data: Any) -> Any:
-    if isinstance(data, list):
-        return [_undescribed(one) for one in data]
-    if isinstance(data, dict):
-        # A property may be named description; that one is not a text.
-        return {
-            key: _undescribed(value)
-            for key, value in data.items()
-            if key != "description" or not isinstance(value, str)
-        }
-    return data
+                version["schema"] = OPEN
+        found.append(one)
+    return found
 
 
 def _rights(module: Path) -> list[dict[str, Any]]:

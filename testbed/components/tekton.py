@@ -85,7 +85,6 @@ def _objects(bed: Testbed, port: int) -> Iterator[dict[str, Any]]:
     certificate = bed.server_certificate("tekton-webhook", (f"{SERVICE}.{NAMESPACE}.svc",))
     for one in manifests.without(manifests.files(config, config / "100-namespace", config / "300-crds"), _DEPLOYED):
         if one["kind"] == "CustomResourceDefinition":
-            _shorten(one["spec"])
             _lead(one["spec"].get("conversion", {}).get("webhook"), bed.ca, port)
         elif one["kind"] in _HOOKS:
             for hook in one["webhooks"]:
@@ -94,18 +93,6 @@ def _objects(bed: Testbed, port: int) -> Iterator[dict[str, Any]]:
             # Given at once; the webhook would take a second round to make one of its own.
             one["data"] = {key: _base64((certificate / file).read_bytes()) for key, file in _SECRET.items()}
         yield one
-
-
-def _shorten(schema: Any) -> None:
-    """Takes the descriptions out. They are three quarters of the schemas, and the API server takes a second longer with them."""
-    if isinstance(schema, dict):
-        if isinstance(schema.get("description"), str):
-            del schema["description"]
-        for part in schema.values():
-            _shorten(part)
-    elif isinstance(schema, list):
-        for part in schema:
-            _shorten(part)
 
 
 def _lead(hook: dict[str, Any] | None, ca: bytes, port: int) -> None:

@@ -201,9 +201,7 @@ class Injection:
             if self.by == "pods":
                 self._gate_pod(resolved, here)
             else:
-                self._select(here, resolved, f"{{{{inputs.parameters.{SELECTOR}}}}}")
-                inputs = _mapping(here, "inputs")
-                inputs["parameters"] = [*_list(inputs, "parameters"), {"name": SELECTOR, "default": "{}"}]
+                self._select(here, resolved)
         elif type_of(resolved.template) == "suspend":
             source = resolved.document.source(resolved.path)
             self.report.kept(resolved.path, "a suspend of your own: it is no gate, and stays as it is", source)
@@ -297,9 +295,7 @@ class Injection:
             call.pop("templateRef", None)
             call["template"] = copy
         if gate and is_pod(found.template) and self._selects(found):
-            arguments = _mapping(call, "arguments")
-            value = f"{{{{{gate}.outputs.parameters.{_SELECTOR_OUT}}}}}"
-            arguments["parameters"] = [*_list(arguments, "parameters"), {"name": SELECTOR, "value": value}]
+            _tell(call, gate)
 
     def _inline(self, found: Resolved, call: dict[str, Any], gate: str) -> None:
         here = call["inline"]
@@ -309,7 +305,9 @@ class Injection:
             if self.by == "pods":
                 self._gate_pod(found, here)
             elif gate and self._selects(found):
-                self._select(here, found, f"{{{{{gate}.outputs.parameters.{_SELECTOR_OUT}}}}}")
+                # Argo checks an inline template by itself too, where steps and tasks around it are not known; inputs are.
+                self._select(here, found)
+                _tell(call, gate)
 
     def _selects(self, leaf: Resolved) -> bool:
         """Whether a leaf can be told where it may run without a change to what it does."""
@@ -334,9 +332,12 @@ class Injection:
             return "it reads all its inputs at once, and one more would show"
         return ""
 
-    def _select(self, here: dict[str, Any], leaf: Resolved, value: str) -> None:
+    def _select(self, here: dict[str, Any], leaf: Resolved) -> None:
         effective = leaf.scope.effective(leaf.template)
+        value = f"{{{{inputs.parameters.{SELECTOR}}}}}"
         here["podSpecPatch"] = text.patched(effective.get("podSpecPatch"), "nodeSelector", value)
+        inputs = _mapping(here, "inputs")
+        inputs["parameters"] = [*_list(inputs, "parameters"), {"name": SELECTOR, "default": "{}"}]
 
     def _gate_pod(self, leaf: Resolved, here: dict[str, Any]) -> None:
         here["podSpecPatch"] = gated_patch(
@@ -458,6 +459,13 @@ def _from_afar(resolved: Resolved, call: dict[str, Any]) -> None:
             redirect(hook)
     if isinstance(call.get("onExit"), str) and call["onExit"]:
         _mapping(call, "hooks").setdefault("exit", {"templateRef": reference(call.pop("onExit"))})
+
+
+def _tell(call: dict[str, Any], gate: str) -> None:
+    """The call hands on where its pods may run, as the gate was told."""
+    arguments = _mapping(call, "arguments")
+    value = f"{{{{{gate}.outputs.parameters.{_SELECTOR_OUT}}}}}"
+    arguments["parameters"] = [*_list(arguments, "parameters"), {"name": SELECTOR, "value": value}]
 
 
 def _mapping(here: dict[str, Any], name: str) -> dict[str, Any]:
