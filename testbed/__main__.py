@@ -45,8 +45,11 @@ def programs(components: Iterable[str]) -> list[str]:
     return [*binaries.CONTROL_PLANE, *(name for part in components for name in component(part).binaries)]
 
 
-def built(arguments: argparse.Namespace) -> int:
-    return 1 if binaries.missing(programs(arguments.components or NAMES)) else 0
+def able(_: argparse.Namespace) -> int:
+    """Whether the programs are there or can be built."""
+    if binaries.missing(programs(NAMES)):
+        binaries.go()
+    return 0
 
 
 def build(arguments: argparse.Namespace) -> int:
@@ -87,8 +90,11 @@ def status(_: argparse.Namespace) -> int:
 
 
 def down(_: argparse.Namespace) -> int:
+    """Ends what `up` started; an instance that tests are using is theirs to end."""
     for state in instances():
         folder = Path(state["dir"])
+        if state["alive"] and not state.get("stays"):
+            continue
         if state["alive"]:
             os.kill(state["keeper"], signal.SIGTERM)
             while is_keeper(state["keeper"], folder):
@@ -103,14 +109,14 @@ def main() -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for run, text in (
         (build, "build the programs"),
-        (built, "exit with 0 if the programs are built"),
+        (able, "say if the programs are neither built nor can be"),
         (up, "start an instance and leave it running"),
         (status, "list the running instances"),
-        (down, "end all instances"),
+        (down, "end the instances that up has left running"),
     ):
         command = commands.add_parser(run.__name__, help=text)
         command.set_defaults(run=run)
-        if run in (build, built, up):
+        if run in (build, up):
             command.add_argument("components", nargs="*", metavar="COMPONENT", help=f"of: {', '.join(NAMES)}")
         if run is build:
             command.add_argument("--seconds", type=float, help="stop building after this time")

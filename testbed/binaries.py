@@ -21,9 +21,8 @@ from testbed.errors import TestbedError
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("PENSTOCK_TESTBED_CACHE") or Path.home() / ".cache" / "penstock-testbed")
-GO_HINT = (
-    "Go 1.26 or newer is not on this machine; install it (on Debian: sudo apt-get install golang) to use the testbed"
-)
+NEWEST_PINS = HERE / "modules" / "argo"
+"""Whose go.mod asks for the newest Go."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +71,20 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 
 
 def go() -> str:
-    """The go command, or the error that says how to get it."""
+    """The go command, or the error that says what is needed."""
     found = shutil.which("go")
     if not found:
-        raise TestbedError(GO_HINT)
+        raise TestbedError(
+            "there is no Go on this machine to build the testbed with; install Go 1.26.5 or newer, then try again"
+        )
+    # Run where the pins are: an older Go either fetches the one that is asked for, or says so.
+    asked = subprocess.run(
+        [found, "env", "GOVERSION"], cwd=NEWEST_PINS, env=_environment(), capture_output=True, text=True
+    )
+    if asked.returncode:
+        raise TestbedError(
+            f"the Go on this machine is too old to build the testbed with; install Go 1.26.5 or newer ({asked.stderr.strip()[:200]})"
+        )
     return found
 
 

@@ -132,12 +132,15 @@ class Testbed:
         for component in self._components:
             component.ready(self)
         self._mark("ready")
+        self._tell(stays=False)
+
+    def _tell(self, stays: bool) -> None:
+        """For `python -m testbed status` and `down`."""
         state = {
             "keeper": self.keeper,
             "components": self.components,
             "kubeconfig": str(self.kubeconfig),
-            "url": self.url,
-            "seconds": round(self.seconds["ready"], 1),
+            "stays": stays,
         }
         (self.dir / "instance.json").write_text(json.dumps(state))
 
@@ -170,6 +173,7 @@ class Testbed:
     def detach(self) -> None:
         """Lets the instance go on after this process; `python -m testbed down` ends it."""
         self._ask({"op": "stay"})
+        self._tell(stays=True)
 
     def __enter__(self) -> Testbed:
         return self
