@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -72,6 +73,7 @@ class Keeper:
             _kill(child)
         for child in self.children.values():
             child.wait()
+        end_orphans()
         for root in self.cgroups:
             remove_cgroup(root)
         if not self.keeps:
@@ -102,6 +104,26 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
             os.killpg(child.pid, signal.SIGKILL)
 
 
+def adopt_orphans() -> None:
+    """What our children leave behind becomes our child, not a stranger's."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans() -> None:
+    while True:
+        try:
+            mine = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        except OSError:  # a kernel without that list; the parent-death signal has ended them
+            mine = []
+        for pid in mine:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
 def cgroup_folders(root: str) -> list[Path]:
     """Every folder of the name in the mounted cgroup trees (one with cgroup v2, one per controller with v1), deepest first."""
     tops = [Path("/sys/fs/cgroup")]
@@ -125,6 +147,7 @@ def remove_cgroup(root: str, seconds: float = 10) -> None:
 
 def main() -> None:
     keeper = Keeper(Path(sys.argv[1]))
+    adopt_orphans()
 
     def stop(*_: object) -> None:
         raise SystemExit(0)
