@@ -135,6 +135,29 @@ def test_changes_of_a_priority_class_reach_those_that_name_it() -> None:
     assert named.priority == 1 and line(q) == ["plain", "named"]
 
 
+@pytest.mark.parametrize(
+    ("strategy", "priority_class", "tried"),
+    [
+        (Strategy.BEST_EFFORT, None, False),
+        (Strategy.BEST_EFFORT, "any", True),
+        (Strategy.STRICT, None, True),
+        (Strategy.STRICT, "any", True),
+    ],
+)
+def test_those_parked_are_tried_again_when_one_that_runs_loses_its_priority_only_if_it_has_a_class(
+    strategy: Strategy, priority_class: str | None, tried: bool
+) -> None:
+    """Seen in Kueue v0.19.2: without a class the number is taken over, and nobody is woken. Who stands in line sees it."""
+    q = make(None, queue(preemption=Preemption(within=Policy.LOWER), strategy=strategy))
+    runs = put(q, "runs", 4, priority=10, priority_class=priority_class)
+    q.settle(0.0)
+    put(q, "waits", 4, 1.0, priority=10)
+    q.settle(1.0)
+    q.set_priority(runs.key, 0, 2.0)
+    q.settle(2.0)
+    assert (runs.eviction is not None) is tried
+
+
 # -- preemption --------------------------------------------------------------------------------------------------------
 
 
@@ -153,6 +176,18 @@ def test_a_victim_holds_its_quota_until_it_has_stopped_and_then_comes_back_near_
     assert victim.admission is None and not victim.held_back
     q.settle(4.0)
     assert holding(q) == {"high"} and line(q) == ["victim", "between"]
+
+
+def test_room_that_is_kept_for_a_head_is_free_again_in_the_cycle_in_which_it_does_not_take_part() -> None:
+    """Seen in Kueue v0.19.2: who was passed over is tried again at once, and who it had to make way for is parked by then."""
+    q = make(None, queue("cq", cohort="all"), queue("other", cohort="all"))
+    put(q, "runs", 6, queue="other")
+    q.settle(0.0)
+    put(q, "first", 4, 1.0)
+    put(q, "behind", 2, 2.0, queue="other")
+    first, *_ = q.settle(2.0)
+    assert [found.decision for found in first.decisions] == ["noPreemptionCandidates", "skip"]
+    assert holding(q) == {"runs", "behind"}
 
 
 def test_whoever_waits_for_its_victims_stays_in_front() -> None:

@@ -112,8 +112,10 @@ def run(q: Hall, now: float, roots: Collection[str] | None = None) -> Cycle:
     for entry in this.admitted:
         entry.workload.admission = entry.assignment.admission(entry.queue)
         lifecycle.reserve(q, entry.workload, now)
-    for entry in (*done, *refused):
-        _come_back(q, entry, now)
+    parked = {q.roots[entry.queue] for entry in (*done, *refused) if _come_back(q, entry, now)}
+    for entry in done:
+        if entry.decision == "skip" and q.roots[entry.queue] in parked:
+            q.stirred.add(q.roots[entry.queue])  # the one that was in its way does not take part in the next cycle
     by = {found.by for found in preempted}
     for entry in done:
         if entry.decision == "admit" or entry.workload.key in by:
@@ -307,20 +309,21 @@ def _carry_out(q: Hall, entries: list[Entry], now: float) -> Iterator[Preempted]
                     yield Preempted(target.workload.key, target.reason, by)
 
 
-def _come_back(q: Hall, entry: Entry, now: float) -> None:
-    """Into line again, or to be parked. Where another head has come up, or flavors are left to try, there is more to decide."""
+def _come_back(q: Hall, entry: Entry, now: float) -> bool:
+    """Into line again, or to be parked; is it parked? Where another head has come up, or flavors are left to try, there is more to decide."""
     line, workload = q.lines[entry.queue], entry.workload
     if entry.decision == "admit":
         if line.preemptor == workload.key:
             line.remove(workload.key)
         q.decisions.pop(workload.key, None)
-        return
+        return False
     q.decisions[workload.key] = _told(entry)
     flavors_left = _flavors_left(q, entry)
     in_line = line.requeue(entry.place, entry.why, now, flavors_left)
     head = line.head()
     if (in_line and flavors_left) or (head is not None and head is not entry.place):
         q.stirred.add(q.roots[entry.queue])
+    return not in_line
 
 
 def _flavors_left(q: Hall, entry: Entry) -> bool:

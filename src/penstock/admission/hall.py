@@ -188,9 +188,13 @@ class Hall:
             return
         self.flushed.add(root)
         for name in self.trees[root]:
-            line = self.lines[name]
-            if line.barred or line.parked:
-                line.flush(now, self.admits(name))
+            self.retry(name, now)
+
+    def retry(self, queue: str, now: float) -> None:
+        """Whoever is parked in this ClusterQueue is in line again. Kueue does so up to a second later."""
+        line = self.lines[queue]
+        if line.barred or line.parked:
+            line.flush(now, self.admits(queue))
 
     def changed(self, workload: Workload, now: float) -> None:
         if workload.admission is None:
@@ -202,4 +206,8 @@ class Hall:
         if workload.priority != priority:
             self.touched.add(workload.key)
             workload.priority = priority
-            self.changed(workload, now)
+            if workload.admission is None or workload.priority_class is not None:
+                self.changed(workload, now)
+            else:
+                # As in Kueue, which tries parked Workloads again only if the number comes from a class.
+                self.stir(workload.admission.cluster_queue)

@@ -108,9 +108,8 @@ def rebuild(q: Hall, now: float) -> None:
     for name in sorted(q.cluster_queues):
         _line(q, q.cluster_queues[name], now)
     for name in q.roots:
-        line = q.lines[name]
-        line.flush(now, q.admits(name))
-        for place in line.places.values():
+        q.retry(name, now)
+        for place in q.lines[name].places.values():
             place.workload.memory = None
     q.stirred, q.flushed = set(q.trees), set()
 
