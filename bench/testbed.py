@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench.measure import Figure, best
 from testbed import binaries
-from testbed.components import NAMES, component
+from testbed.components import NAMES, programs
 from testbed.instance import Testbed
 
 # The real node is measured by its own tests: it needs root.
@@ -20,8 +20,7 @@ def figures() -> Iterator[Figure]:
         ("with Kueue", ("kueue", "kwok"), 25),
         ("with everything", EVERYTHING, 45),
     ):
-        needed = [*binaries.CONTROL_PLANE, *(program for name in names for program in component(name).binaries)]
-        if binaries.missing(needed):
+        if binaries.missing(programs(names)):
             continue
         seconds = best(lambda names=names: Testbed.start(*names).stop(), 2)  # type: ignore[misc]
         yield Figure(f"testbed: start and stop, {what}", seconds, bar, bare=bare, bare_name="control plane")

@@ -31,7 +31,7 @@ import yaml
 from testbed import binaries, controlplane, tunnel
 from testbed.api import APPLY, Api, Object
 from testbed.certificates import Authority
-from testbed.components import Component, ordered
+from testbed.components import Component, ordered, programs
 from testbed.errors import ApiError, TestbedError
 from testbed.ports import Ports
 
@@ -93,8 +93,7 @@ class Testbed:
     def start(cls, *components: str, nodes: int = 1, **options: Any) -> Testbed:
         """Starts the control plane and the components; options by component name, such as kueue={...} for its configuration."""
         chosen = ordered(components)
-        needed = [*binaries.CONTROL_PLANE, *(name for component in chosen for name in component.binaries)]
-        if absent := binaries.missing(needed):
+        if absent := binaries.missing(programs(components)):
             raise TestbedError(f"not built yet: {', '.join(absent)}; build with: python -m testbed build")
         bed = cls(chosen, nodes, options)
         try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from testbed.binaries import CONTROL_PLANE
 from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
@@ -32,6 +33,21 @@ NAMES = {
     "yunikorn": "YuniKorn",
     "node": "Node",
 }
+
+# What runs in pods, and is wanted only where there is a node to run them on.
+IN_PODS = {
+    "argo": ("argoexec",),
+    "tekton": ("tekton-entrypoint", "tekton-nop", "tekton-workingdirinit", "tekton-sidecarlogresults"),
+}
+
+
+def programs(names: Iterable[str]) -> list[str]:
+    """All programs that an instance with these components needs."""
+    chosen = list(names)
+    needed = [*CONTROL_PLANE, *(program for name in chosen for program in component(name).binaries)]
+    if "node" in chosen:
+        needed += [program for name in chosen for program in IN_PODS.get(name, ())]
+    return needed
 
 
 def component(name: str) -> Component:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from testbed import binaries
-from testbed.components import component
+from testbed.components import programs
 from testbed.errors import TestbedError
 from testbed.instance import Testbed
 
@@ -30,11 +30,8 @@ class Beds:
         what = ", ".join(names) or "control plane"
         if time.time() > float(os.environ.get("PENSTOCK_CLUSTER_DEADLINE", "inf")):
             pytest.skip(f"{what}: the time for the tests is spent")
-        for name in names:
-            if absent := binaries.missing(component(name).binaries):
-                pytest.skip(f"{name}: {', '.join(absent)} is not built")
-        if absent := binaries.missing(binaries.CONTROL_PLANE):
-            pytest.skip(f"control plane: {', '.join(absent)} is not built")
+        if absent := binaries.missing(programs(names)):
+            pytest.skip(f"{what}: not built: {', '.join(absent)}")
         key = json.dumps([sorted(names), nodes, options], sort_keys=True)
         bed = self.running.pop(key, None)
         if bed is None:
