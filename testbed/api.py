@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -98,8 +99,6 @@ class Api:
         self.raw("PATCH", self.path_of(thing), thing, APPLY, {"fieldManager": manager, "force": "true"})
 
     def _established(self, types: list[Object]) -> None:
-        import time
-
         deadline = time.monotonic() + 60
         for thing in types:
             spec = thing["spec"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import httpx2
+
 from testbed.certificates import signing_key
 from testbed.errors import ApiError
 
@@ -86,12 +88,8 @@ def start_apiserver(bed: Testbed, store: str, port: int) -> None:
 def answers(bed: Testbed) -> bool:
     try:
         return bool(bed.raw("GET", "/readyz") == "ok")
-    except (ApiError, OSError):
+    except (ApiError, httpx2.TransportError):
         return False
-    except Exception as error:  # the client's own errors of connection are not OSErrors
-        if type(error).__module__.startswith(("httpx", "httpcore")):
-            return False
-        raise
 
 
 def start_controllers(bed: Testbed) -> None:

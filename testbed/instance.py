@@ -117,6 +117,7 @@ class Testbed:
         controlplane.start_apiserver(self, store, port)
         self.kubeconfig = self.kubeconfig_for("penstock-testbed-admin", ("system:masters",))
         self.api = Api(self.url, folder / "ca.crt", folder / "tls.crt", folder / "tls.key")
+        self.raw = self.api.raw
         self.wait(lambda: controlplane.answers(self), "the API server to answer")
         self._mark("apiserver")
         controlplane.start_controllers(self)
@@ -310,16 +311,6 @@ class Testbed:
         return str(self.raw("POST", f"{account}/token", body)["status"]["token"])
 
     # -- the API
-
-    def raw(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        content_type: str = "application/json",
-        params: dict[str, str] | None = None,
-    ) -> Any:
-        return self.api.raw(method, path, body, content_type, params)
 
     def get(self, path: str) -> Any:
         return self.api.raw("GET", path)

@@ -12,7 +12,8 @@ from typing import Any
 
 from testbed.errors import ApiError
 from testbed.instance import Testbed
-from tests.cluster.support import fresh_namespace
+from tests.cluster.support import condition, fresh_namespace
+from tests.cluster.support import is_true as holds
 
 Object = dict[str, Any]
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
@@ -39,16 +40,6 @@ AT_ONCE = ("Preempted", "NodeFailures")
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
-
-
-def condition(workload: Object, kind: str) -> Object:
-    """The condition of that type, or an empty one."""
-    found = [each for each in workload.get("status", {}).get("conditions", []) if each["type"] == kind]
-    return found[0] if found else {}
-
-
-def holds(workload: Object, kind: str) -> bool:
-    return condition(workload, kind).get("status") == "True"
 
 
 def reason(workload: Object, kind: str) -> str:
