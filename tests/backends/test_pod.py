@@ -328,6 +328,6 @@ def test_many_small_pods_take_little_time(tmp_path: Path) -> None:
         seconds = time.perf_counter() - began
         assert all(one.outputs == {"x": 2} for one in ended)
         print(f"{seconds * 5:.1f} ms for each pod")
-        assert seconds < 20
+        assert seconds < 60
 
     play(tmp_path, Process, story)

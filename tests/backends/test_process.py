@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from penstock.graph.stored import Stored
 from penstock.graph.types import parse
 from tests.backends import sample
 from tests.backends.harness import Play, bundle_of, function_step, order_of, play
+from tests.support.speed import measured, slowness_of_spawning
 
 HERE = os.getcwd()
 
@@ -506,27 +506,19 @@ def test_a_function_whose_code_is_nowhere(tmp_path: Path) -> None:
 
 
 def test_a_command_costs_the_engine_little(tmp_path: Path) -> None:
-    """In processor time, which a busy machine does not change much; alone it is 0.2 ms, of which half is spawning."""
+    """In processor time, beside what a bare spawning costs this process at this moment: three times as much at rest."""
 
     async def story(playing: Play) -> None:
         orders = [order_of(command("true"), task=f"t[{number}]", place=HERE) for number in range(200)]
         ended: list[Ended] = []
-        started = time.process_time()
-        while len(ended) < 200:
-            count = playing.backend.room()
-            playing.backend.start(orders[:count])
-            del orders[:count]
-            await playing.inbox.wait()
-            ended += [report for report in playing.inbox.take() if isinstance(report, Ended)]
-        assert (time.process_time() - started) / 200 < 0.001
+        with measured() as spent:
+            while len(ended) < 200:
+                count = playing.backend.room()
+                playing.backend.start(orders[:count])
+                del orders[:count]
+                await playing.inbox.wait()
+                ended += [report for report in playing.inbox.take() if isinstance(report, Ended)]
         assert {report.outcome for report in ended} == {"succeeded"}
+        assert spent.seconds / 200 < 0.002 * slowness_of_spawning()
 
     play(tmp_path, Process, story)
-
-
-def test_the_signals_of_the_engine_do_not_reach_a_command(tmp_path: Path) -> None:
-    """Ctrl-C goes to the engine's group; the engine decides what becomes of its tasks."""
-    _, log = ran(tmp_path, script("ps -o pgid= -p $$; ps -o sid= -p $$; echo $$"))
-    group, session, pid = map(int, log.split())
-    assert group == session == pid != os.getpgrp()
-    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

@@ -223,7 +223,7 @@ def test_following_prints_lines_as_they_come_also_of_tasks_that_start_later(
         original(self, task, lines)
 
     def until(line: str) -> None:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while line not in seen:
             assert time.monotonic() < deadline, seen
             time.sleep(0.01)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from penstock.cli.progress import Progress
 from penstock.graph.model import Edge, ForEach, Script, Step, Suspend, Workflow
 from tests.cli import history
 from tests.cli.terminal import Terminal
+from tests.support.speed import within
 
 WAIT = Script(source="true")
 
@@ -241,9 +241,6 @@ def test_drawing_a_thousand_steps_is_quick(terminal: Terminal) -> None:
     shown = Progress("w-1", graph(*steps), terminal)
     tallies: dict[str, Any] = {f"s{number}": {"succeeded": 1} for number in range(1000)}
     shown.update(tallies, {}, 1.0, "running")
-    best = 9.0
-    for number in range(5):
-        began = time.process_time()
-        shown.update(tallies, {}, 2.0 + number, "running")
-        best = min(best, time.process_time() - began)
-    assert best < 0.05
+    with within(0.25):
+        for number in range(5):
+            shown.update(tallies, {}, 2.0 + number, "running")

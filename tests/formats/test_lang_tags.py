@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +10,7 @@ from penstock.formats.lang.tags import Tag, is_known, split_tags, tag_path
 from penstock.formats.lang.tekton_vars import Var, compile_cel, split_vars
 from penstock.graph.expr import ExpressionError, Node, reference, show
 from tests.graph.strategies import anything, examples
+from tests.support.speed import within
 
 
 def shown(parts: list[str | Tag]) -> list[str]:
@@ -89,12 +88,11 @@ def test_nothing_of_a_text_is_lost(text: str) -> None:
 
 
 def test_ten_thousand_tags_take_no_time() -> None:
-    start = time.process_time()
-    for number in range(10_000):
-        (tag,) = split_tags(f"{{{{steps.s{number % 500}.outputs.parameters.x}}}}")
-        assert isinstance(tag, Tag)
-        reference(*tag_path(tag.body))
-    assert time.process_time() - start < 0.5, "0.02 seconds on a machine at rest"
+    with within(0.5):
+        for number in range(10_000):
+            (tag,) = split_tags(f"{{{{steps.s{number % 500}.outputs.parameters.x}}}}")
+            assert isinstance(tag, Tag)
+            reference(*tag_path(tag.body))
 
 
 @pytest.mark.parametrize(
@@ -109,9 +107,8 @@ def test_ten_thousand_tags_take_no_time() -> None:
     ],
 )
 def test_hostile_texts_end(text: str) -> None:
-    start = time.process_time()
-    split_tags(text)
-    assert time.process_time() - start < 3
+    with within(3):
+        split_tags(text)
 
 
 # -- Tekton -----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from penstock.graph.expr import Expr
 from penstock.graph.plain import as_lists
 from penstock.graph.regex import matches
 from penstock.graph.signatures import SIGNATURES
+from tests.support.speed import within
 
 from .strategies import anything, examples, plain
 
@@ -207,19 +207,17 @@ def test_default_does_not_hide_that_the_budget_is_used_up() -> None:
     ],
 )  # fmt: skip
 def test_work_is_bounded(text: str) -> None:
-    start = time.process_time()
-    try:
-        run(text)
-    except EvaluationError as error:
-        assert str(error)
-    assert time.process_time() - start < 20, "a few seconds on a slow machine"
+    with within(20):
+        try:
+            run(text)
+        except EvaluationError as error:
+            assert str(error)
 
 
 def test_a_regular_expression_takes_no_time_for_what_python_never_finishes() -> None:
-    start = time.process_time()
-    assert run("matches(sprig_repeat(3000, 'a'), '^(a+)+b$')") is False
-    assert run("matches(sprig_repeat(3000, 'x'), '(x+x+)+y')") is False
-    assert time.process_time() - start < 5
+    with within(5):
+        assert run("matches(sprig_repeat(3000, 'a'), '^(a+)+b$')") is False
+        assert run("matches(sprig_repeat(3000, 'x'), '(x+x+)+y')") is False
 
 
 # -- anything at all --------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from penstock.errors import DocumentError, Problem
 from penstock.graph.codec import digest, from_text, to_json
 from penstock.graph.model import Workflow
 from penstock.graph.text import MAX_ALIASED, MAX_BYTES, MAX_DEPTH, read_all_yaml, read_json, read_yaml
+from tests.support.speed import within
 
 from .strategies import NASTY, examples, plain
 
@@ -26,10 +26,8 @@ def yaml(text: str) -> Any:
 
 
 def refused(read: Reader, text: str) -> Problem:
-    start = time.process_time()
-    with pytest.raises(DocumentError) as caught:
+    with within(10), pytest.raises(DocumentError) as caught:
         read(text, "f")
-    assert time.process_time() - start < 10, "refused in good time"
     (problem,) = caught.value.problems
     assert problem.fix
     assert problem.source is not None
@@ -83,9 +81,8 @@ def test_both_readers_have_the_same_depth(read: Reader) -> None:
 @pytest.mark.parametrize("read", [read_json, read_yaml])
 def test_a_hundred_megabytes_are_refused_at_once(read: Reader) -> None:
     text = '["' + "x" * 100_000_000 + '"]'
-    start = time.process_time()
-    assert "MB is too large" in refused(read, text).message
-    assert time.process_time() - start < 1
+    with within(1):
+        assert "MB is too large" in refused(read, text).message
     assert len(text) > MAX_BYTES
 
 
