@@ -643,7 +643,11 @@ def test_volumes_of_a_run_and_what_was_handed_on() -> None:
         action=Container(image="i", command=("x",), env={"T": "known"}),
         mounts=(Mount(name="Work_Dir", path="/w", scope="run", sub_path="a"), Mount(name="pvc", path="/p", scope="run", read_only=True)),
         extra={
-            "pod": {"volumes": ({"name": "pvc", "persistentVolumeClaim": {"claimName": "c"}},), "serviceAccountName": "sa", "hostNetwork": True},
+            "pod": {
+                "volumes": ({"name": "pvc", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "host", "hostPath": {"path": "/data"}}),
+                "serviceAccountName": "sa",
+                "hostNetwork": True,
+            },
             "container": {"imagePullPolicy": "Always", "env": ({"name": "T", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},)},
             "metadata": {"labels": {"l": "m"}},
             "argo": {"daemon": True},
@@ -662,7 +666,10 @@ def test_volumes_of_a_run_and_what_was_handed_on() -> None:
         ],
         "imagePullPolicy": "Always",
     }
-    assert template["volumes"] == [{"name": "pvc", "persistentVolumeClaim": {"claimName": "c"}}]
+    assert template["volumes"] == [
+        {"name": "pvc", "persistentVolumeClaim": {"claimName": "c"}},
+        {"name": "host", "hostPath": {"path": "/data"}},
+    ]
     assert (template["daemon"], template["serviceAccountName"], template["podSpecPatch"]) == (
         True,
         "sa",

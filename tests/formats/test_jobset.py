@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -775,6 +777,12 @@ def test_functions_travel_with_their_code() -> None:
     written = write_jobset(flow(step))
     *beside, document = written.documents
     assert [one["kind"] for one in beside] == ["ConfigMap"]
+    other = io.BytesIO()
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("manifest.json", '{"functions": []}')
+        archive.writestr("more.py", "more = 1")
+    later = write_jobset(flow(step), bundle=other.getvalue())
+    assert beside[0]["metadata"]["name"] != later.documents[0]["metadata"]["name"]
     job = document["spec"]["replicatedJobs"][0]
     assert program(job)["command"][:2] == ["python3", "-c"] and program(job)["image"].startswith("python:")
     assert program(job)["volumeMounts"][0]["name"] == "penstock-code"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -450,6 +452,32 @@ def test_functions_travel_with_their_code(spelling: Workflow, tmp_path: Path) ->
     # Read again, the scripts run by themselves.
     run = LocalRunner(home=tmp_path / "home", on={"pod": "process"}, until="spell").run(again(written))
     assert run.status == "succeeded", [run.logs(name) for name in run.failures]
+
+
+def changed(bundle: bytes) -> bytes:
+    target = io.BytesIO(bundle)
+    with zipfile.ZipFile(target, "a") as archive:
+        archive.writestr("more.py", "more = 1")
+    return target.getvalue()
+
+
+def test_changed_code_and_files_have_other_names(spelling: Workflow) -> None:
+    """So that a run which waits does not start with what was submitted after it."""
+
+    def maps(written: Written) -> set[str]:
+        return {one["metadata"]["name"] for one in written.documents if one["kind"] == "ConfigMap"}
+
+    packed = pack(spelling)
+    assert packed is not None
+    one, other = packed[0], changed(packed[0])
+    assert maps(write_tekton(spelling, bundle=one)) == maps(write_tekton(spelling, bundle=one))
+    assert not maps(write_tekton(spelling, bundle=one)) & maps(write_tekton(spelling, bundle=other))
+
+    def with_file(text: str) -> Written:
+        mount = Mount(name="conf", path="/conf", scope="given", files={"a.txt": text})
+        return write(Step(name="a", action=Container(image="i", command=("x",)), mounts=(mount,)))
+
+    assert maps(with_file("A")) == maps(with_file("A")) != maps(with_file("B"))
 
 
 def test_fields_of_the_container_are_handed_on(spelling: Workflow) -> None:

@@ -88,6 +88,22 @@ def test_run_submits_and_follows_to_the_end(cluster: Cluster) -> None:
     assert [one["kind"] for one in cluster.objects()] == ["Workflow"]
 
 
+def test_a_tekton_run_that_waits_means_what_was_submitted(cluster: Cluster) -> None:
+    """Its Pipeline is looked up when it starts: a later version of the workflow must not stand under the same name."""
+
+    def version(word: str) -> Workflow:
+        return Workflow("hello", [ContainerJob("say", "busybox", ["echo", word])])
+
+    named = []
+    for word in ("first", "second", "first"):
+        TektonRunner().submit(version(word))
+        [run] = [one for one in cluster.objects() if one["kind"] == "PipelineRun"]
+        named.append(run["spec"]["pipelineRef"]["name"])
+    meant = {one["metadata"]["name"]: str(one["spec"]) for one in cluster.objects() if one["kind"] == "Pipeline"}
+    assert len(meant) == 2 and all(name.startswith("hello-") for name in meant)
+    assert ["first" in meant[name] for name in named] == [True, False, True]
+
+
 def test_what_argos_executor_says_is_not_the_programs() -> None:
     told = 'time=2026-01-01T00:00:00Z level=INFO msg="sub-process exited" argo=true error=<nil>\n'
     also = '{"time":"2026-01-01T00:00:00Z","msg":"sub-process exited","argo":true}\n'

@@ -258,10 +258,11 @@ class PodWriter:
         return {"name": name, "items": [{"key": key, "path": path} for path, key in keys.items()]}
 
     def code_maps(self) -> list[dict[str, Any]]:
-        """The author's code, in as many ConfigMaps as it takes."""
+        """The author's code, in as many ConfigMaps as it takes. Changed code has other names: what waits keeps its own."""
         found = []
+        digest = hashlib.sha256(self.payload.encode()).hexdigest()[:8]
         for number, at in enumerate(range(0, max(1, len(self.payload)), _CHUNK)):
-            name = label(f"{self.name}-code-{number}")
+            name = label(f"{self.name}-code-{digest}-{number}")
             self.document("ConfigMap", name, {"data": {f"{number:03}": self.payload[at : at + _CHUNK]}})
             found.append({"configMap": {"name": name}})
         return found

@@ -6,6 +6,7 @@ word for is refused with the line it was written in, or told in the Report if th
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -503,21 +504,18 @@ class _Writer:
             if isinstance(text, Expr | Template):
                 raise NotSayable(f"the file {path!r} would have to be made while it runs")
             data[path.replace("/", "..")] = to_text(text)
-        own = label(f"{self.name}-{name}")
-        known = self.beside.get(own)
-        number = 2
-        while known is not None and known["data"] != data:
-            own = label(f"{self.name}-{name}-{number}")
-            known, number = self.beside.get(own), number + 1
+        digest = hashlib.sha256(repr(sorted(data.items())).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        own = label(f"{self.name}-{name}-{digest}")
         self.beside[own] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": own}, "data": data}
         return own
 
     def _code(self) -> list[str]:
-        """The author's code, in as many ConfigMaps as it takes."""
+        """The author's code, in as many ConfigMaps as it takes. Changed code has other names: what waits keeps its own."""
         text = shim.payload(self.payload)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         names = []
         for number, at in enumerate(range(0, max(1, len(text)), _CHUNK)):
-            name = label(f"{self.name}-code-{number}")
+            name = label(f"{self.name}-code-{digest}-{number}")
             data = {f"{number:03}": text[at : at + _CHUNK]}
             self.beside[name] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
             names.append(name)

@@ -6,7 +6,9 @@ that is what the user has set up: contexts, logins, plugins, proxies.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -242,6 +244,10 @@ class _ClusterRunner:
         """So that each run of it gets a name of its own. What is written for Argo and Tekton does so anyway."""
         return graph
 
+    def _pinned(self, documents: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        """So that a run which waits means what was submitted, whatever is submitted after it. What else it refers to has names by content."""
+        return documents
+
     def submit(self, workflow: Authored | Workflow, /, **params: Any) -> ClusterRun:
         """Hand it to the cluster and return at once; `wait()` on what comes back."""
         graph = workflow.graph if isinstance(workflow, Authored) else workflow
@@ -254,7 +260,7 @@ class _ClusterRunner:
         kubectl = Kubectl(self._context, self._namespace)
         made: ClusterRun | None = None
         # What the run refers to first, the run itself last.
-        for document in sorted(manifests, key=lambda one: one.get("kind") in self.kinds):
+        for document in sorted(self._pinned(manifests), key=lambda one: one.get("kind") in self.kinds):
             answer = kubectl.create(document)
             if document.get("kind") in self.kinds:
                 made = ClusterRun(kubectl, answer)
@@ -278,6 +284,19 @@ class TektonRunner(_ClusterRunner):
 
     format = "tekton"
     kinds = ("PipelineRun",)
+
+    def _pinned(self, documents: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        """A PipelineRun looks its Pipeline up when it starts, which may be long after it was submitted."""
+        found = [copy.deepcopy(one) for one in documents]
+        names: dict[str, str] = {}
+        for one in (one for one in found if one["kind"] == "Pipeline"):
+            name = one["metadata"]["name"]
+            text = json.dumps(one["spec"], sort_keys=True)
+            names[name] = label(f"{name}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}")
+            one["metadata"]["name"] = names[name]
+        for one in (one for one in found if one["kind"] in self.kinds):
+            one["spec"]["pipelineRef"]["name"] = names[one["spec"]["pipelineRef"]["name"]]
+        return found
 
 
 class JobSetRunner(_ClusterRunner):

@@ -137,6 +137,10 @@ def mount_all(
         known.add(name)
         if volume is not None or mount.scope == "run":
             found.append(entry)
+    # A volume that no mount of the model names may be mounted by a container's own fields.
+    for given, one in kept.items():
+        if (name := object_name(given, 63)) not in known:
+            volumes.append({**thawed(one), "name": name})
     if any(output.path is None for output in step.outputs) and isinstance(step.action, Container | Script | Pod):
         volumes.append({"name": _OUTPUTS, "emptyDir": {}})
         found.append({"name": _OUTPUTS, "mountPath": shim.OUTPUTS})
