@@ -339,7 +339,7 @@ class Testbed:
 
     # -- waiting
 
-    def wait(self, condition: Callable[[], T | None], what: str, timeout: float = 60) -> T:
+    def wait(self, condition: Callable[[], T | None], what: str, timeout: float = 180) -> T:
         """Returns the first true answer of the condition. The time-out is for the case that something is wrong; nobody waits for it."""
         deadline = time.monotonic() + timeout
         looked = 0.0

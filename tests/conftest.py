@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.conformance.summary import pytest_terminal_summary  # noqa: F401
+from tests.graph.strategies import MORE
 from tests.support.postgres import Server, binaries
+
+# The same examples in every run: a change is judged by what it does, not by luck. PENSTOCK_FUZZ asks for others (`make fuzz` looks further still).
+settings.register_profile("penstock", derandomize=not MORE, deadline=None, database=None)
+settings.load_profile("penstock")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

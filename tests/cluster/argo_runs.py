@@ -54,7 +54,7 @@ def node(found: Mapping[str, Any], shown: str) -> dict[str, Any]:
     return next((one for one in every if one["displayName"] == shown), {})
 
 
-def until_over(bed: Testbed, namespace: str, name: str, timeout: float = 60) -> dict[str, Any]:
+def until_over(bed: Testbed, namespace: str, name: str, timeout: float = 180) -> dict[str, Any]:
     def over() -> dict[str, Any] | None:
         found: dict[str, Any] = bed.get(path(namespace, name))
         return found if found.get("status", {}).get("phase") in OVER else None
@@ -62,7 +62,7 @@ def until_over(bed: Testbed, namespace: str, name: str, timeout: float = 60) -> 
     return bed.wait(over, f"the workflow {name} to end", timeout)
 
 
-def until(bed: Testbed, namespace: str, name: str, shown: str, phase: str, timeout: float = 60) -> dict[str, Any]:
+def until(bed: Testbed, namespace: str, name: str, shown: str, phase: str, timeout: float = 180) -> dict[str, Any]:
     """The workflow, once the node is in the phase."""
 
     def there() -> dict[str, Any] | None:

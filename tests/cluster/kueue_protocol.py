@@ -260,17 +260,17 @@ class Desk:
 
     # waiting
 
-    def until(self, name: str, test: Callable[[Object], Any], what: str, timeout: float = 60) -> Object:
+    def until(self, name: str, test: Callable[[Object], Any], what: str, timeout: float = 180) -> Object:
         def look() -> Object | None:
             seen = self.get(name)
             return seen if test(seen) else None
 
         return self.bed.wait(look, f"{name} {what}", timeout)
 
-    def until_running(self, name: str, timeout: float = 60) -> Object:
+    def until_running(self, name: str, timeout: float = 180) -> Object:
         return self.until(name, running, "is admitted", timeout)
 
-    def until_evicted(self, name: str, why: str, timeout: float = 60) -> Object:
+    def until_evicted(self, name: str, why: str, timeout: float = 180) -> Object:
         return self.until(
             name,
             lambda seen: holds(seen, "Evicted") and reason(seen, "Evicted") == why,

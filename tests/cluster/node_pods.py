@@ -79,7 +79,7 @@ def cgroups(bed: Testbed) -> list[Path]:
     return [folder for top in tops for folder in top.glob(f"penstock-testbed-{bed.keeper}-*/")]
 
 
-def wait_until_gone(bed: Testbed, timeout: float = 60) -> None:
+def wait_until_gone(bed: Testbed, timeout: float = 180) -> None:
     """After its keeper was killed: the instance itself can wait for nothing any more."""
     deadline = time.monotonic() + timeout
     while left := leftovers(bed):

@@ -61,11 +61,11 @@ def reason(bed: Testbed, namespace: str, kind: str, name: str) -> str:
     return str(condition(bed.get(path(namespace, kind, name))).get("reason", ""))
 
 
-def wait_reason(bed: Testbed, namespace: str, kind: str, name: str, wanted: str, timeout: float = 30) -> None:
+def wait_reason(bed: Testbed, namespace: str, kind: str, name: str, wanted: str, timeout: float = 180) -> None:
     bed.wait(lambda: reason(bed, namespace, kind, name) == wanted, f"{kind} {name} to be {wanted}", timeout)
 
 
-def ended(bed: Testbed, namespace: str, kind: str, name: str, timeout: float = 60) -> dict[str, Any]:
+def ended(bed: Testbed, namespace: str, kind: str, name: str, timeout: float = 180) -> dict[str, Any]:
     """The run once it is over."""
 
     def look() -> dict[str, Any] | None:

@@ -119,7 +119,7 @@ def gated(tmp_path: Path, document: dict[str, Any], *words: str) -> dict[str, An
     file = tmp_path / "workflow.yaml"
     file.write_text(yaml.safe_dump(document))
     command = [str(PENSTOCK), "gate", str(file), "--quiet", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
     found: dict[str, Any] = yaml.safe_load(done.stdout)
     return found
 

@@ -214,7 +214,7 @@ def test_a_workflow_runs_in_the_order_of_its_needs(bed: Testbed, ns: str, runner
     bed.wait(lambda: states(run).get("fetch") == "running" and pods(bed, ns), "the first step to begin")
     assert run.status == "running" and states(run) == {"fetch": "running", "train": "pending", "report": "pending"}
     release(bed, ns)
-    assert run.wait(60).ok and run.check() is run and run.failures == {}
+    assert run.wait(180).ok and run.check() is run and run.failures == {}
     assert states(run) == dict.fromkeys(("fetch", "train", "report"), "succeeded")
     found = jobs(bed, ns)
     for before, then in (("fetch", "train"), ("train", "report")):
@@ -235,14 +235,14 @@ def test_a_workflow_can_be_run_again(bed: Testbed, ns: str, runner: JobSetRunner
     flow = Workflow("again", [step("only")])
     first, second = runner.submit(flow), runner.submit(flow)
     assert first.name != second.name
-    assert first.wait(60).ok and second.wait(60).ok
+    assert first.wait(180).ok and second.wait(60).ok
 
 
 def test_long_names_fit_with_what_the_cluster_adds(bed: Testbed, runner: JobSetRunner) -> None:
     long = "Train_The_Model_" * 5
     first, second = step(f"{long}a", replicas=11), step(f"{long}b")
     run = runner.submit(Workflow("My_Flow-" + "x" * 100, [first, second.after(first)]))
-    assert run.wait(60).ok and len(run.tasks) == 2
+    assert run.wait(180).ok and len(run.tasks) == 2
 
 
 def test_a_suspended_run_is_told_from_a_running_one(bed: Testbed, ns: str, runner: JobSetRunner) -> None:
@@ -317,7 +317,7 @@ def penstock(*words: str, given: dict[str, Any], tmp_path: Path) -> dict[str, An
     file = tmp_path / f"{unique('document')}.yaml"
     file.write_text(yaml.safe_dump(given))
     command = [sys.executable, "-m", "penstock", words[0], str(file), *words[1:]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
     found: dict[str, Any] = yaml.safe_load(done.stdout)
     return found
 

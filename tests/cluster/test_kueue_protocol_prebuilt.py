@@ -67,7 +67,7 @@ def test_a_jobset_runs_in_a_workload_that_we_made_and_held_back(desk: Desk) -> N
 
     desk.clear_gate("stage")
     desk.until("stage", lambda seen: holds(seen, "Admitted"), "is admitted")
-    done = desk.until("stage", lambda seen: holds(seen, "Finished"), "is finished", 60)
+    done = desk.until("stage", lambda seen: holds(seen, "Finished"), "is finished")
     assert reason(done, "Finished") == "Succeeded" and holds(done, "PodsReady")
     assert holds(read(desk, "train"), "Completed")
 
@@ -76,12 +76,12 @@ def test_a_preempted_jobset_is_stopped_and_resumed_by_kueue(desk: Desk) -> None:
     desk.queue(cpu="2", preemption={"withinClusterQueue": "LowerPriority"})
     desk.workload("stage", podSets=[pod_set("workers", count=2)])
     jobset(desk, "train", "stage", run_time="forever")
-    desk.until("stage", lambda seen: holds(seen, "PodsReady"), "has its pods", 60)
+    desk.until("stage", lambda seen: holds(seen, "PodsReady"), "has its pods")
     desk.workload("boss", cpu="2", priority=10)
     desk.until_running("boss")  # without a word from us
     assert read(desk, "train")["spec"]["suspend"]
     desk.finish("boss")
-    desk.until("stage", lambda seen: holds(seen, "Admitted") and holds(seen, "PodsReady"), "runs again", 60)
+    desk.until("stage", lambda seen: holds(seen, "Admitted") and holds(seen, "PodsReady"), "runs again")
 
 
 def test_pod_sets_that_differ_end_the_workload(desk: Desk) -> None:
@@ -106,7 +106,7 @@ def test_our_object_may_own_the_workload_but_not_control_it(desk: Desk, controll
         owned = desk.get("stage")["metadata"]["ownerReferences"]
         assert [each["kind"] for each in owned] == ["ConfigMap"]
     else:
-        desk.until("stage", lambda seen: holds(seen, "Finished"), "is finished", 60)
+        desk.until("stage", lambda seen: holds(seen, "Finished"), "is finished")
         owned = desk.get("stage")["metadata"]["ownerReferences"]
         assert sorted(each["kind"] for each in owned) == ["ConfigMap", "JobSet"]
 
@@ -186,7 +186,7 @@ def test_a_job_is_compared_with_its_defaults(desk: Desk) -> None:
     desk.bed.raw("POST", desk.jobs(), job_body("second", "exact"))
     desk.until("exact", lambda seen: seen["metadata"].get("ownerReferences"), "is the Job's")
     desk.clear_gate("exact")
-    done = desk.until("exact", lambda seen: holds(seen, "Finished"), "is finished", 60)
+    done = desk.until("exact", lambda seen: holds(seen, "Finished"), "is finished")
     assert reason(done, "Finished") == "Succeeded"
 
 
@@ -196,7 +196,7 @@ def test_the_job_may_come_before_its_workload(desk: Desk) -> None:
     assert made["spec"]["suspend"]
     filled = made["spec"]["template"]
     desk.workload("late", podSets=[pod_set(count=2, template={"spec": filled["spec"]})])
-    done = desk.until("late", lambda seen: holds(seen, "Finished"), "is finished", 60)
+    done = desk.until("late", lambda seen: holds(seen, "Finished"), "is finished")
     assert reason(done, "Finished") == "Succeeded"
 
 

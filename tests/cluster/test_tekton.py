@@ -160,7 +160,7 @@ def gated(folder: Path, document: Mapping[str, Any], *options: str) -> dict[str,
     plain, held, back = (folder / name for name in ("plain.yaml", "held.yaml", "back.yaml"))
     plain.write_text(yaml.safe_dump(dict(document), sort_keys=False))
     for words in (["gate", str(plain), *options, "-o", str(held)], ["ungate", str(held), "-o", str(back)]):
-        subprocess.run([sys.executable, "-m", "penstock", *words], check=True, capture_output=True, timeout=60)
+        subprocess.run([sys.executable, "-m", "penstock", *words], check=True, capture_output=True, timeout=180)
     assert yaml.safe_load(back.read_text()) == document
     found: dict[str, Any] = yaml.safe_load(held.read_text())
     return found
@@ -328,7 +328,7 @@ def flow(**annotations: str) -> Workflow:
 
 
 def test_runner_follows_a_run_to_its_end(bed: Testbed, ns: str, runner: TektonRunner) -> None:
-    done = runner.submit(flow(**{RESULT: left(word="gate")}), text="hello there").wait(60)
+    done = runner.submit(flow(**{RESULT: left(word="gate")}), text="hello there").wait(180)
     assert (done.status, done.ok, done.outputs) == ("succeeded", True, {"word": "gate"})
     assert done.id.startswith(f"{ns}/hello-")
     assert [(one.name, one.state) for one in done.tasks] == [("say", "succeeded"), ("more", "succeeded")]
@@ -338,7 +338,7 @@ def test_runner_follows_a_run_to_its_end(bed: Testbed, ns: str, runner: TektonRu
 
 
 def test_runner_tells_of_a_failure(bed: Testbed, ns: str, runner: TektonRunner) -> None:
-    done = runner.submit(flow(**{EXIT_CODE: "3"})).wait(60)
+    done = runner.submit(flow(**{EXIT_CODE: "3"})).wait(180)
     assert (done.status, done.ok) == ("failed", False)
     with pytest.raises(RunFailed, match="failed"):
         done.check()
@@ -364,7 +364,7 @@ def test_a_run_that_waits_keeps_its_parameters(bed: Testbed, ns: str, runner: Te
         else:
             document["metadata"]["namespace"] = ns
             bed.apply([document])
-    other = runner.submit(flow(**{RESULT: left(word="gate")}), text="two").wait(60)
+    other = runner.submit(flow(**{RESULT: left(word="gate")}), text="two").wait(180)
     assert other.ok
     let_go(bed, ns, "PipelineRun", "waits")
     assert condition(ended(bed, ns, "PipelineRun", "waits"))["status"] == "True"

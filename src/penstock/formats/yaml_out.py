@@ -26,7 +26,7 @@ _AMOUNT: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[smh]|[KMGTPE]i)\Z")
 _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 """Not text for one or another reader, in whatever case."""
 _SINGLE: Final = re.compile(rf"[ -~{_GENERAL}]*\Z")
-_BLOCK: Final = re.compile(rf"[^\s](?:[\t -~{_GENERAL}]*(?:\n|\Z))+\Z")
+_BLOCK: Final = re.compile(rf"(?!\s)[!-~{_GENERAL}](?:[\t -~{_GENERAL}]*(?:\n|\Z))+\Z")
 _BLANK_LINE: Final = re.compile(r"^[ \t]+$", re.M)
 _ESCAPED: Final = re.compile("[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff]")
 _LONE: Final = re.compile("[\ud800-\udfff]")

@@ -50,7 +50,7 @@ Doc = dict[str, Any]
 CYCLES = 6
 BELLS = 3
 _STROKES = 5000
-_PATIENCE = 60.0
+_PATIENCE = 120.0
 """Seconds after which something must be wrong."""
 _EVERY = 0.1
 _PENDING = re.compile(r'^kueue_pending_workloads\{.*?cluster_queue="([^"]+)".*?status="(\w+)".*?\} (\S+)', re.M)
