@@ -29,7 +29,7 @@ SHOWN = 3
 BORNE = 0.03
 """The share of streams that may differ once and not again."""
 LEAST = {
-    "preemptions": 0.25,
+    "preemptions": 0.6,
     "partial": 0.1,
     "borrowing": 0.5,
     "admissions": 4.0,

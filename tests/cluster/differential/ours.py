@@ -70,6 +70,8 @@ class Ours:
         self.queues.apply(_objects(docs), 0.0)
         self.over: dict[str, str] = {}
         """Workloads that are finished."""
+        self.uids: dict[str, str] = {}
+        """Also of Workloads that are gone: those that were told to stop for them may not have stopped yet."""
         self.cycles = 0
         self.ways: list[Way] = []
         """In which else the latest phase might have gone."""
@@ -127,6 +129,7 @@ class Ours:
             case "create":
                 (workload,) = objects_of([move["doc"]])
                 assert isinstance(workload, Workload)
+                self.uids[workload.key] = workload.uid
                 q.submit(workload, now)
             case "finish":
                 q.finish(key, now)
@@ -152,7 +155,7 @@ class Ours:
     def state(self) -> State:
         found: State = {name: {"state": state} for name, state in self.over.items()}
         for workload in self.queues.workloads.values():
-            found[workload.name] = _stand(workload, self.queues)
+            found[workload.name] = _stand(workload, self.uids)
         return dict(sorted(found.items()))
 
     def circular(self) -> bool:
@@ -187,7 +190,7 @@ def _objects(docs: list[Doc]) -> list[Object]:
     return found
 
 
-def _stand(workload: Workload, queues: Queues) -> Doc:
+def _stand(workload: Workload, uids: dict[str, str]) -> Doc:
     """How it stands, in the words of `theirs`."""
     found: Doc = {"state": "pending"}
     if workload.admission is not None:
@@ -202,6 +205,5 @@ def _stand(workload: Workload, queues: Queues) -> Doc:
             found["evicted"] = workload.eviction.reason
             if workload.eviction.preempted:
                 found["preempted"] = workload.eviction.preempted
-                by = queues.workloads.get(workload.eviction.by)
-                found["by"] = by.uid if by is not None else ""
+                found["by"] = uids.get(workload.eviction.by, "")
     return found

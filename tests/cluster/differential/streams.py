@@ -82,10 +82,13 @@ class _Maker:
         self.random = random.Random(f"stream {seed}")
         self.seed = seed
         self.fair = seed % 2 == 1
+        self.crowded = seed % 10 in (2, 3, 7, 8)
+        """Small queues of one kind that contend for everything: rules about who goes first decide more often here than where there is much to choose from."""
         self.made = 0
         self.stopped: dict[str, str] = {}
         self.gated: list[str] = []
         self.inactive = 0
+        self.shapes: list[list[Doc]] = []
 
     def chance(self, p: float) -> bool:
         return self.random.random() < p
@@ -93,6 +96,8 @@ class _Maker:
     def make(self) -> Stream:
         self.layout = self.random.choice([["cpu"], ["cpu", "memory"], ["cpu", GPU], ["cpu", "memory", GPU]])
         flavors = self.random.randint(1, 3)
+        if self.crowded:
+            self.layout, flavors = ["cpu"], 1
         self.groups: list[tuple[list[str], list[str]]] = []
         names = [f"f{i}" for i in range(flavors)]
         if GPU in self.layout and flavors > 1:
@@ -102,7 +107,8 @@ class _Maker:
             self.groups = [(self.layout, names)]
         objects = [self._flavor(name, alone=flavors == 1) for name in names]
         cohorts = self._cohorts(objects)
-        self.queues = [f"q{i}" for i in range(self.random.choice([1, 2, 2, 3, 3, 4, 5]))]
+        many = self.random.choice([2, 2, 3] if self.crowded else [1, 2, 2, 3, 3, 4, 5])
+        self.queues = [f"q{i}" for i in range(many)]
         for at, name in enumerate(self.queues):
             objects.append(self._queue(name, cohorts[at % len(cohorts)] if cohorts else None))
             objects.append(_local_queue(name))
@@ -110,6 +116,9 @@ class _Maker:
         steps: list[Doc] = [self._burst() if self.chance(0.4) else self._create() for _ in range(3)]
         for _ in range(self.random.randint(*STEPS)):
             steps += self._step()
+        for step in steps[:-1]:
+            if self.chance(0.3):
+                step["slow"] = True  # who is evicted by it stops only after the next step
         return Stream(self.seed, self.fair, objects, steps)
 
     # -- queues -------------------------------------------------------------------------------------------------------
@@ -127,6 +136,8 @@ class _Maker:
     def _cohorts(self, objects: list[Doc]) -> list[str]:
         """Where ClusterQueues may be: nowhere, in one cohort that is only a name, in one that is an object, or in a tree."""
         kind = self.random.choice(["none", "name", "name", "object", "tree", "tree", "tree"])
+        if self.crowded:
+            kind = self.random.choice(["name", "name", "tree"])
         if kind == "none":
             return []
         if kind == "name":
@@ -168,6 +179,8 @@ class _Maker:
 
     def _quota(self, resource: str, limits: bool, most: int, bound: bool) -> Doc:
         nominal = self.random.choice([0, *range(2, most + 1)]) if most > 4 else self.random.randint(0, most)
+        if self.crowded:
+            nominal, limits = self.random.randint(1, 4), limits and self.chance(0.3)
         found: Doc = {"name": resource, "nominalQuota": _amount(resource, nominal)}
         if limits and self.chance(0.3):
             found["borrowingLimit"] = _amount(resource, self.random.randint(0, 5))
@@ -190,10 +203,11 @@ class _Maker:
         return {"apiVersion": API, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
 
     def _preemption(self, cohort: str | None) -> Doc:
-        policies = ["LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority", "Never"]
-        found: Doc = {"withinClusterQueue": self.random.choice(policies)}
+        policies = ["LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority", "LowerOrNewerEqualPriority"]
+        never = [] if self.crowded else ["Never"]
+        found: Doc = {"withinClusterQueue": self.random.choice([*policies, *never])}
         found["reclaimWithinCohort"] = (
-            self.random.choice(["Never", "LowerPriority", "Any", "Any"]) if cohort else "Never"
+            self.random.choice([*never, "LowerPriority", "Any", "Any"]) if cohort else "Never"
         )
         if not self.fair and found["reclaimWithinCohort"] != "Never" and self.chance(0.5):
             found["borrowWithinCohort"] = {"policy": "LowerPriority"}
@@ -214,14 +228,13 @@ class _Maker:
     def _workload(self, queue: str) -> Doc:
         name = f"w{self.made:02d}"
         self.made += 1
-        many = self.random.choice([1, 1, 1, 2, 3]) if self._may_be_several() else 1
-        podsets = [self._podset(f"p{at}", small=many > 1) for at in range(many)]
-        if self.chance(0.25):
-            some = self.random.choice(podsets)
-            some["count"] = self.random.randint(2, 5)
-            some["minCount"] = self.random.randint(1, some["count"] - 1)
+        if self.shapes and self.chance(0.2):
+            podsets = copy.deepcopy(self.random.choice(self.shapes))
+        else:
+            podsets = self._podsets()
+            self.shapes.append(podsets)
         meta: Doc = {"name": name}
-        if self.chance(0.07):
+        if self.chance(0.12):
             meta["annotations"] = {GATE: "penstock.example/later"}
             self.gated.append(name)
         spec: Doc = {"queueName": queue, "priority": self._priority(), "podSets": podsets}
@@ -230,8 +243,19 @@ class _Maker:
             spec["priorityClassRef"] = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "any"}
         return {"apiVersion": API, "kind": "Workload", "metadata": meta, "spec": spec}
 
+    def _podsets(self) -> list[Doc]:
+        many = self.random.choice([1, 1, 1, 2, 3]) if self._may_be_several() else 1
+        podsets = [self._podset(f"p{at}", small=many > 1) for at in range(many)]
+        if self.chance(0.25):
+            some = self.random.choice(podsets)
+            some["count"] = self.random.randint(2, 5)
+            some["minCount"] = self.random.randint(1, some["count"] - 1)
+        return podsets
+
     def _priority(self) -> int:
-        """Who comes later is more important, more often than not, so that there is somebody to push out."""
+        """Who comes later is more important, more often than not, so that there is somebody to push out; in some streams all are equal."""
+        if self.seed % 10 in (4, 5):
+            return 0
         return self.random.choice([0, 0, 0, 10, 100] if self.made < 5 else [0, 10, 10, 100, 100, 200])
 
     def _may_be_several(self) -> bool:
@@ -240,6 +264,8 @@ class _Maker:
 
     def _podset(self, name: str, small: bool) -> Doc:
         requests = {"cpu": str(self.random.randint(1, 2 if small else 3))}
+        if self.crowded:
+            requests = {"cpu": str(self.random.choice([1, 1, 2]))}
         if "memory" in self.layout and self.chance(0.7):
             requests["memory"] = _amount("memory", self.random.randint(1, 2 if small else 4))
         if GPU in self.layout and self.chance(0.5):
@@ -252,7 +278,8 @@ class _Maker:
             template["nodeSelector"] = {"pool": self.random.choice(self.groups[0][1])}
         if self.chance(0.4):
             template["tolerations"] = [{"key": "tier", "operator": "Equal", "value": "spot", "effect": "NoSchedule"}]
-        return {"name": name, "count": self.random.choice([1, 1, 2, 2, 3]), "template": {"spec": template}}
+        count = self.random.choice([1, 1, 2] if self.crowded else [1, 1, 2, 2, 3])
+        return {"name": name, "count": count, "template": {"spec": template}}
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -262,7 +289,7 @@ class _Maker:
             del self.stopped[queue]
             return [{"do": "resume", "queue": queue}]
         weights = {"create": 34, "burst": 12, "finish": 17, "delete": 4, "priority": 10, "deactivate": 5, "activate": 6}
-        weights |= {"quota": 7, "stop": 5, "ungate": 4, "reclaim": 5}
+        weights |= {"quota": 7, "stop": 5, "ungate": 8, "reclaim": 5}
         kind = self.random.choices(list(weights), list(weights.values()))[0]
         match kind:
             case "create":

@@ -3,6 +3,7 @@ by the protocol. Called by run; each step gives one or more `Phase`s, which end 
 
 One thing at a time: an operation is sent, Kueue comes to rest, and the answer is read. The victims of one preemption are let go one after
 the other, by name, each at a quiet point of its own: between two of them Kueue may decide something, and it should always have the time to.
+After a `slow` step they stop only when the next step is done: Kueue decides on that while the room it has made is not there yet.
 A queue that was drained is opened again behind a stopped LocalQueue: its Workloads may come back one by one, as the reconciler gets to
 them, and only the opening of the LocalQueue puts them all in line at once.
 """
@@ -95,13 +96,18 @@ class Theirs:
         for number, step in enumerate(self.stream.steps):
             for moves, batched in self._moves(number, step):
                 yield self._phase(number, moves, batched)
-                for _ in range(_EVICTIONS):
-                    evicted = sorted(name for name, doc in self._mine().items() if _stand(doc)["state"] == "evicted")
-                    if not evicted:
-                        break
-                    yield self._phase(number, [{"do": "release", "name": evicted[0]}], True)
-                else:
-                    raise Endless(f"step {number}")
+                if not step.get("slow"):
+                    yield from self._stopped(number)
+        yield from self._stopped(len(self.stream.steps) - 1)
+
+    def _stopped(self, number: int) -> Iterator[Phase]:
+        """Everybody who was told to stop has, one after the other."""
+        for _ in range(_EVICTIONS):
+            evicted = sorted(name for name, doc in self._mine().items() if _stand(doc)["state"] == "evicted")
+            if not evicted:
+                return
+            yield self._phase(number, [{"do": "release", "name": evicted[0]}], True)
+        raise Endless(f"step {number}")
 
     def tear_down(self) -> None:
         """Takes away what Kueue's cycles and gauges go through; the rest does no harm."""
@@ -189,8 +195,8 @@ class Theirs:
             "reclaim": lambda name: states[name] == "admitted" and bool(self._one_less(name)),
             "delete": lambda name: states[name] != "finished",
             "priority": lambda name: states[name] != "finished",
-            "deactivate": lambda name: states[name] != "finished" and specs[name].get("active", True),
-            "activate": lambda name: states[name] != "finished" and not specs[name].get("active", True),
+            "deactivate": lambda name: states[name] in ("pending", "admitted") and specs[name].get("active", True),
+            "activate": lambda name: states[name] == "pending" and not specs[name].get("active", True),
             "ungate": lambda name: states[name] != "finished" and name in gated,
         }
         return sorted(filter(tests[do], states))
