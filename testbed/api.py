@@ -22,6 +22,7 @@ Object = dict[str, Any]
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
+_RETRIES = 50
 # What others stand on goes first: a namespace before what is in it, a type before its objects.
 _ORDER = {"Namespace": 0, "CustomResourceDefinition": 0, "ServiceAccount": 1, "ConfigMap": 1, "Secret": 1}
 
@@ -48,7 +49,12 @@ class Api:
     ) -> Any:
         content = None if body is None else json.dumps(body)
         headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if content else {})
-        answer = self._http.request(method, path, content=content, headers=headers, params=params)
+        for _ in range(_RETRIES):
+            answer = self._http.request(method, path, content=content, headers=headers, params=params)
+            # It was not looked at: the server is busy, or takes up a changed definition of the type ("apiserver is shutting down").
+            if answer.status_code not in (429, 503) or "Retry-After" not in answer.headers:
+                break
+            time.sleep(0.2)
         if answer.status_code >= 400:
             try:
                 said = answer.json()

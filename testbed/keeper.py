@@ -129,7 +129,8 @@ def cgroup_folders(root: str) -> list[Path]:
     tops = [Path("/sys/fs/cgroup")]
     with contextlib.suppress(OSError):
         tops += [top for top in tops[0].iterdir() if top.is_dir()]
-    found = {folder for top in tops for folder in (top / root).glob("**/") if (top / root).is_dir()}
+    # A folder may go while we look; os.walk passes over it.
+    found = {Path(folder) for top in tops for folder, _, _ in os.walk(top / root)}
     return sorted(found, key=lambda folder: len(folder.parts), reverse=True)
 
 
