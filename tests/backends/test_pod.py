@@ -202,9 +202,16 @@ def test_scripts_run_by_their_first_line_and_get_their_arguments(tmp_path: Path)
 
 
 def test_replicas_of_a_pod_have_everything_twice(tmp_path: Path) -> None:
+    """The second fails only when the first has said its word: a failure ends both."""
+    said = tmp_path / "said"
+    second = (
+        f"test $(steps.a.results.x) = 0 && touch {said} && exit 0; until test -e {said}; do sleep 0.01; done; exit 3"
+    )
     step = pod(
-        sh("a", 'echo -n "$PENSTOCK_REPLICA" > /r/x', results={"x": "/r/x"}), sh("b", "echo $(steps.a.results.x); test $(steps.a.results.x) = $FAIL || exit 3", env={"FAIL": "0"}), replicas=2
-    )  # fmt: skip
+        sh("a", 'echo -n "$PENSTOCK_REPLICA" > /r/x', results={"x": "/r/x"}),
+        sh("b", f"echo $(steps.a.results.x); {second}"),
+        replicas=2,
+    )
     ended, log = ran(tmp_path, step)
     assert (ended.outcome, ended.message) == ("failed", "replica 1: part b: exit code 3")
     assert log == "[a]\n[b]\n0\n[a]\n[b]\n1\n"
