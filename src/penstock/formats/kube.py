@@ -4,6 +4,7 @@ something else, and the names that a pod's number goes by.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -173,3 +174,8 @@ def thawed(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: thawed(item) for key, item in value.items()}
     return list(map(thawed, value)) if isinstance(value, list | tuple) else value
+
+
+def short_digest(text: str) -> str:
+    """What makes the name of an object that of its content."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]

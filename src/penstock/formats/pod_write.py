@@ -19,7 +19,7 @@ from penstock.errors import Problem, UserError
 from penstock.formats import pods, shim
 from penstock.formats.documents import part
 from penstock.formats.job_read import DESCRIPTION, JOB_BACKOFF, POD_BACKOFF, PRIORITY, QUEUE
-from penstock.formats.kube import INDEX_FIELD, INDEX_NAME, REPLICA, expand, thawed
+from penstock.formats.kube import INDEX_FIELD, INDEX_NAME, REPLICA, expand, short_digest, thawed
 from penstock.formats.plain import INDEX, Plain
 from penstock.formats.report import Report
 from penstock.graph import quantity
@@ -260,7 +260,7 @@ class PodWriter:
     def code_maps(self) -> list[dict[str, Any]]:
         """The author's code, in as many ConfigMaps as it takes. Changed code has other names: what waits keeps its own."""
         found = []
-        digest = hashlib.sha256(self.payload.encode()).hexdigest()[:8]
+        digest = short_digest(self.payload)
         for number, at in enumerate(range(0, max(1, len(self.payload)), _CHUNK)):
             name = label(f"{self.name}-code-{digest}-{number}")
             self.document("ConfigMap", name, {"data": {f"{number:03}": self.payload[at : at + _CHUNK]}})

@@ -6,7 +6,6 @@ word for is refused with the line it was written in, or told in the Report if th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from penstock.errors import InvalidWorkflow, Problem, UserError
 from penstock.formats import shim
 from penstock.formats.documents import part
-from penstock.formats.kube import thawed
+from penstock.formats.kube import short_digest, thawed
 from penstock.formats.pod_write import label, placement
 from penstock.formats.reading import Written
 from penstock.formats.report import Report
@@ -504,7 +503,7 @@ class _Writer:
             if isinstance(text, Expr | Template):
                 raise NotSayable(f"the file {path!r} would have to be made while it runs")
             data[path.replace("/", "..")] = to_text(text)
-        digest = hashlib.sha256(repr(sorted(data.items())).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        digest = short_digest(repr(sorted(data.items())))
         own = label(f"{self.name}-{name}-{digest}")
         self.beside[own] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": own}, "data": data}
         return own
@@ -512,7 +511,7 @@ class _Writer:
     def _code(self) -> list[str]:
         """The author's code, in as many ConfigMaps as it takes. Changed code has other names: what waits keeps its own."""
         text = shim.payload(self.payload)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        digest = short_digest(text)
         names = []
         for number, at in enumerate(range(0, max(1, len(text)), _CHUNK)):
             name = label(f"{self.name}-code-{digest}-{number}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from penstock.backends.tools import find, last_line
 from penstock.errors import InvalidWorkflow, NotFound, PlanError, Problem, UserError
 from penstock.formats.documents import part
 from penstock.formats.jobset_read import LABEL
+from penstock.formats.kube import short_digest
 from penstock.formats.pod_write import label
 from penstock.formats.report import Report
 from penstock.formats.status import FINAL, Status, TaskStatus, status_of, task_run_states
@@ -291,8 +291,7 @@ class TektonRunner(_ClusterRunner):
         names: dict[str, str] = {}
         for one in (one for one in found if one["kind"] == "Pipeline"):
             name = one["metadata"]["name"]
-            text = json.dumps(one["spec"], sort_keys=True)
-            names[name] = label(f"{name}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}")
+            names[name] = label(f"{name}-{short_digest(json.dumps(one['spec'], sort_keys=True))}")
             one["metadata"]["name"] = names[name]
         for one in (one for one in found if one["kind"] in self.kinds):
             one["spec"]["pipelineRef"]["name"] = names[one["spec"]["pipelineRef"]["name"]]

@@ -5,7 +5,6 @@ Steps that do the same share a template, so a template is known by its content. 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from penstock.errors import Problem, UserError
 from penstock.formats.argo_out.found import NotSaid
+from penstock.formats.kube import short_digest
 from penstock.formats.report import Kind, Report
 from penstock.formats.shim import Bundle
 from penstock.graph.evaluate import EvaluationError
@@ -40,7 +40,7 @@ class Names:
             name = _ILLEGAL.sub("-", name).strip("-") or "x"
             name = name if name[0].isalpha() else f"s-{name}"
         if len(name) > LONGEST:
-            name = f"{name[: LONGEST - 9]}-{_digest(name)}"
+            name = f"{name[: LONGEST - 9]}-{short_digest(name)}"
         found, number = name, 2
         while found in self.taken:
             found = f"{name[: LONGEST - 9]}-{number}"
@@ -53,11 +53,7 @@ def object_name(name: str, longest: int) -> str:
     """As Kubernetes takes it for a document: small letters, digits and dashes, a letter first."""
     found = _OBJECT.sub("-", name.lower()).strip("-") or "x"
     found = found if found[0].isalpha() else f"w-{found}"
-    return found if len(found) <= longest else f"{found[: longest - 9].rstrip('-')}-{_digest(name)}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return found if len(found) <= longest else f"{found[: longest - 9].rstrip('-')}-{short_digest(name)}"
 
 
 def section(name: str, content: Mapping[str, list[Any]]) -> dict[str, Any]:

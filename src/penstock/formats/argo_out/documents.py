@@ -4,7 +4,6 @@ files, locks and code. Called by argo_write.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from penstock.formats.argo_out.found import Found, literal
 from penstock.formats.argo_out.pod import LARGEST_MAP, thawed
 from penstock.formats.argo_out.split import packed_documents
 from penstock.formats.documents import part
+from penstock.formats.kube import short_digest
 from penstock.graph.evaluate import to_text
 from penstock.graph.model import MISSING, Nested, Parameter, Workflow
 from penstock.graph.types import STR
@@ -54,7 +54,7 @@ class Documents:
             said = f"the code of the workflow has {len(text):,} characters in base64"
             self.book.wrong("P843", said, "put large files into the image", "")
             return
-        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        digest = short_digest(text)
         names = [f"{object_name(self.book.name, 40)}-code-{digest}-{number}" for number in range(len(pieces))]
         for number, (name, piece) in enumerate(zip(names, pieces, strict=True)):
             self.book.maps[name] = {f"{number:03d}": piece}
@@ -91,7 +91,7 @@ class Documents:
         around = len(json.dumps(spec, ensure_ascii=False).encode())
         if sum(sizes.values()) + around <= MOST_BYTES and len(bodies) <= MOST_TEMPLATES:
             return []
-        digest = hashlib.sha256(json.dumps(bodies, sort_keys=True).encode()).hexdigest()[:8]
+        digest = short_digest(json.dumps(bodies, sort_keys=True))
         own = {name: bodies[name] for name in first}
         larger = {name: size + _REFERENCE * _calls(bodies[name]) for name, size in sizes.items()}
         packed_documents({"the workflow": around + sum(larger[name] for name in first)}, MOST_BYTES, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from penstock.formats.argo_out.expr import text_of
 from penstock.formats.argo_out.found import Find, NotSaid
 from penstock.formats.argo_out.slots import escaped
 from penstock.formats.documents import part
+from penstock.formats.kube import short_digest
 from penstock.graph import quantity
 from penstock.graph.model import Container, Mount, Part, Pod, Script, Step, Value, expressions
 
@@ -185,7 +185,7 @@ def _config_map(book: Book, mount: Mount) -> dict[str, Any]:
         items.append({"key": key, "path": posixpath.normpath(file)})
     if sum(map(len, data.values())) > LARGEST_MAP:
         raise NotSaid(f"the files of {mount.name} do not fit a ConfigMap", "put them into the image", "P843")
-    digest = hashlib.sha256(repr(sorted(data.items())).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    digest = short_digest(repr(sorted(data.items())))
     name = f"{object_name(f'{book.name}-{mount.name}', 54)}-{digest}"
     book.maps[name] = data
     plain = all(one["key"] == one["path"] for one in items)
