@@ -71,12 +71,9 @@ MORE = int(os.environ.get("PENSTOCK_FUZZ", "0"))
 
 
 def examples(number: int) -> settings:
-    """So many examples: the same in every run, unless PENSTOCK_FUZZ asks for others."""
+    """So many examples, of those that the profile in tests/conftest.py gives; PENSTOCK_FUZZ asks for more."""
     return settings(
         max_examples=number * max(MORE, 1),
-        derandomize=not MORE,
-        deadline=None,
-        database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     )
 
