@@ -1,57 +1,76 @@
-# Two commands do all set-up: `make demo` and `make test`. Everything is installed into .venv by scripts/setup.
+# Every command sets up what it needs, in .venv, by scripts/setup: `make demo` what running needs, the others the tools of development too.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test check bench docs format fuzz setup clean test-cluster testbed-build testbed-up testbed-down testbed-status
+# Two set-ups at once would be in each other's way.
+.NOTPARALLEL:
+
+.PHONY: help demo test test-quick test-pythons check unused release-check bench docs format fuzz setup clean
+.PHONY: test-cluster testbed-build testbed-up testbed-down testbed-status
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
-demo: .venv/.ready  ## plan an example workflow, run it, and run it again
+demo: .venv/.run  ## plan an example workflow, run it, and run it again
 	@scripts/demo
 
-test: .venv/.ready  ## all tests (under ten minutes on two cores)
+test: .venv/.test  ## all tests (under ten minutes on two cores)
 	$(BIN)/python -m pytest -n 2
 
-test-cluster: .venv/.ready  ## tests against real controllers: Kubernetes, Kueue, Argo, Tekton, JobSet, YuniKorn (needs Go)
+test-quick: .venv/.test  ## the tests that take no time (under a minute on two cores)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-pythons: .venv/.test  ## the quick tests on every supported Python that is here (VERSIONS="3.12 3.13")
+	@scripts/test-pythons $(VERSIONS)
+
+test-cluster: .venv/.test  ## tests against real controllers: Kubernetes, Kueue, Argo, Tekton, JobSet, YuniKorn (needs Go)
 	@scripts/test-cluster
 
-testbed-build: .venv/.ready  ## build the programs of the testbed (once; about half an hour from nothing)
+testbed-build: .venv/.test  ## build the programs of the testbed (once; about half an hour from nothing)
 	@$(BIN)/python -m testbed build $(COMPONENTS)
 
-testbed-up: .venv/.ready  ## start a Kubernetes with the controllers and leave it running (COMPONENTS="kueue kwok", NODE=real)
+testbed-up: .venv/.test  ## start a Kubernetes with the controllers and leave it running (COMPONENTS="kueue kwok", NODE=real)
 	@$(BIN)/python -m testbed up $(COMPONENTS) $(if $(NODE),--node $(NODE))
 
-testbed-down: .venv/.ready  ## end what testbed-up started
+testbed-down: .venv/.test  ## end what testbed-up started
 	@$(BIN)/python -m testbed down
 
-testbed-status: .venv/.ready  ## list the running instances
+testbed-status: .venv/.test  ## list the running instances
 	@$(BIN)/python -m testbed status
 
-check: .venv/.ready  ## format, lint, types, layers
+check: .venv/.test  ## format, lint, types, layers, shape, unused code, generated docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/structure
+	$(BIN)/python scripts/unused
 	$(BIN)/python scripts/docs --check
 
-bench: .venv/.ready  ## measure against the bars, as a table
+unused: .venv/.test  ## what nothing in the source uses, with what is allowed
+	@$(BIN)/python scripts/unused --all
+
+release-check: .venv/.test  ## build what a release would publish, check it, install it and try it
+	@$(BIN)/python scripts/release-check
+
+bench: .venv/.test  ## measure against the bars, as a table
 	$(BIN)/python -m bench
 
-fuzz: .venv/.ready  ## every reader against hostile input, a minute each
+fuzz: .venv/.test  ## every reader against hostile input, a minute each
 	@scripts/fuzz
 
-docs: .venv/.ready  ## write the generated pages of docs/reference
+docs: .venv/.test  ## write the generated pages of docs/reference
 	$(BIN)/python scripts/docs
 
-format: .venv/.ready  ## put the code into shape
+format: .venv/.test  ## put the code into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-setup: .venv/.ready
+setup: .venv/.test  ## install what the tests need (scripts/setup run: only what running needs)
 
-.venv/.ready: pyproject.toml constraints.txt scripts/setup
-	@PYTHON="$(PYTHON)" scripts/setup
+# What has the tools has all that running needs, so .venv/.test renews both.
+.venv/.run .venv/.test: pyproject.toml constraints.txt scripts/setup
+	@PYTHON="$(PYTHON)" scripts/setup $(@:.venv/.%=%)
 
 clean:  ## remove what setup and the tests made
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .fuzz
+	rm -rf .venv .venvs dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .fuzz

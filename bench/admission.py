@@ -30,7 +30,7 @@ from penstock.admission.model import (
     Strategy,
     Workload,
 )
-from penstock.admission.queues import Queues
+from penstock.admission.scheduler import Scheduler
 
 
 class Kind(NamedTuple):
@@ -93,7 +93,7 @@ class Outcome(NamedTuple):
 
 def scenario(cohorts: int, queues: int, kinds: tuple[Kind, ...], strategy: Strategy, fair: bool = False) -> Outcome:
     """All of it, until everything has run."""
-    engine = Queues(Config(fair_sharing=fair))
+    engine = Scheduler(Config(fair_sharing=fair))
     objects = _queues(cohorts, queues, strategy)
     engine.apply(objects, 0.0)
     names = [one.name for one in objects if isinstance(one, ClusterQueue)]
@@ -138,7 +138,7 @@ def scenario(cohorts: int, queues: int, kinds: tuple[Kind, ...], strategy: Strat
 
 def idle(pending: int, strategy: Strategy, queues: int = 30) -> float:
     """Milliseconds of a cycle that admits nothing, with so many waiting in all and as many shapes as queues."""
-    engine = Queues()
+    engine = Scheduler()
     objects = _queues(5, queues // 5, strategy)
     engine.apply(objects, 0.0)
     names = [one.name for one in objects if isinstance(one, ClusterQueue)]
@@ -152,7 +152,7 @@ def idle(pending: int, strategy: Strategy, queues: int = 30) -> float:
     found = []
     for _ in range(5):
         for name in names:
-            engine.flush(name, float(pending))
+            engine.queues.requeue_inadmissible(name, float(pending))
         gc.collect()
         start = time.process_time()
         engine.cycle(float(pending))

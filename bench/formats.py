@@ -12,13 +12,13 @@ import yaml
 
 from bench.measure import Figure, best
 from bench.planning import random_dag
-from penstock.formats.argo_read import read_argo
-from penstock.formats.argo_write import write_argo
+from penstock.formats.argo.read.workflow import read_argo
+from penstock.formats.argo.write.workflow import write_argo
 from penstock.formats.documents import Library, read_text
-from penstock.formats.foreign import read, roots
-from penstock.formats.yaml_out import dump_all
+from penstock.formats.registry import read, roots
+from penstock.formats.yaml_writer import dump_all
 from penstock.graph.model import Container, Edge, Step, Workflow
-from penstock.service.foreign import library_of, with_neighbours
+from penstock.service.manifests import library_of, with_neighbours
 
 CORPUS = Path(os.environ.get("PENSTOCK_CORPUS") or Path(__file__).resolve().parents[2] / "shared" / "corpus")
 _dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.measure import Figure, best
+from penstock.expressions.parse import Expr
+from penstock.expressions.types import INT
 from penstock.graph.antichain import heaviest_antichain
-from penstock.graph.expr import Expr
 from penstock.graph.model import Container, ForEach, Function, Input, Output, Step, Workflow
-from penstock.graph.types import INT
 from penstock.plan.demand import peaks
 from penstock.plan.make import Plan, make
 

@@ -12,22 +12,23 @@ import atheris
 
 with atheris.instrument_imports(include=["penstock"]):
     from penstock.errors import UserError
-    from penstock.formats import foreign
+    from penstock.expressions.evaluate import EvaluationError, evaluate
+    from penstock.expressions.parse import Expr, ExpressionError, reference
+    from penstock.formats import registry
+    from penstock.formats.argo.language import depends, tags, translate, when
     from penstock.formats.documents import Library, read_text
-    from penstock.formats.gating import gate_documents, ungate_documents
-    from penstock.formats.lang import depends, exprlang, govaluate, tags, tekton_vars
+    from penstock.formats.gates.documents import gate_documents, ungate_documents
+    from penstock.formats.tekton import variables
     from penstock.graph.check import errors
-    from penstock.graph.evaluate import EvaluationError, evaluate
-    from penstock.graph.expr import Expr, ExpressionError, reference
 
 
 def documents(data: bytes) -> None:
     library = _library(data)
     for document in library.documents if library is not None else ():
-        if foreign.format_of(document):
+        if registry.format_of(document):
             try:
-                errors(foreign.read(library, document).workflow)
-                foreign.vet([document])
+                errors(registry.read(library, document).workflow)
+                registry.vet([document])
             except UserError:
                 continue
 
@@ -61,11 +62,11 @@ def _library(data: bytes) -> Library | None:
 def expressions(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     for read in (
-        lambda: exprlang.compile_expr(text, lambda path: reference(*path)),
-        lambda: govaluate.compile_when(text, lambda tag: reference("params", "x")),
+        lambda: translate.compile_expr(text, lambda path: reference(*path)),
+        lambda: when.compile_when(text, lambda tag: reference("params", "x")),
         lambda: depends.compile_depends(text, ["A", "B", "a-b"]),
         lambda: tags.split_tags(text),
-        lambda: tekton_vars.split_vars(text),
+        lambda: variables.split_vars(text),
     ):
         try:
             node = read()

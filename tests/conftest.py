@@ -16,6 +16,16 @@ from tests.support.postgres import Server, binaries
 settings.register_profile("penstock", derandomize=not MORE, deadline=None, database=None)
 settings.load_profile("penstock")
 
+SLOW = Path(__file__).with_name("slow.txt")
+"""What `make test-quick` leaves out, by measured time; scripts/slow-tests writes it. By name alone, so that a test may move."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    names = set(SLOW.read_text().split("\n"))
+    for item in items:
+        if getattr(item, "originalname", item.name) in names:
+            item.add_marker(pytest.mark.slow)
+
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Tests against a cluster run only where they are named (`make test-cluster`): they need a Kubernetes, which takes long to build."""

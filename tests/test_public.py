@@ -8,10 +8,35 @@ import sys
 import penstock
 
 PUBLIC = {
-    "ArgoRunner", "Backoff", "BaseJob", "Cache", "ContainerJob", "FunctionJob", "JobSetRunner", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
-    "Run", "RunFailed", "ScriptJob", "TektonRunner",
-    "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "task", "when", "while_loop", "workflow",
-}  # fmt: skip
+    "ArgoRunner",
+    "Backoff",
+    "BaseJob",
+    "Cache",
+    "ContainerJob",
+    "FunctionJob",
+    "JobSetRunner",
+    "LocalRunner",
+    "Outcome",
+    "PenstockError",
+    "ResourceJob",
+    "Retry",
+    "Run",
+    "RunFailed",
+    "ScriptJob",
+    "TektonRunner",
+    "Toleration",
+    "Unit",
+    "Workflow",
+    "WorkflowParam",
+    "__version__",
+    "for_loop",
+    "open_run",
+    "secret",
+    "task",
+    "when",
+    "while_loop",
+    "workflow",
+}
 
 
 def test_the_public_names_are_these_and_all_of_them_are_there() -> None:

@@ -14,9 +14,20 @@ def test_wrong_code_fails_where_it_is_marked_and_nowhere_else(tmp_path: Path) ->
     source = (HERE / "typing_bad.py").read_text()
     marked = {i for i, line in enumerate(source.splitlines(), 1) if "# wrong" in line}
     result = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", f"--cache-dir={tmp_path}", str(HERE / "typing_bad.py"), str(HERE / "typing_good.py")],
-        capture_output=True, text=True, cwd=HERE.parent,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--no-error-summary",
+            f"--cache-dir={tmp_path}",
+            str(HERE / "typing_bad.py"),
+            str(HERE / "typing_good.py"),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=HERE.parent,
+    )
     found = {int(line) for line in re.findall(r"typing_bad\.py:(\d+): error", result.stdout)}
     assert found == marked, result.stdout
     assert "typing_good" not in result.stdout, result.stdout

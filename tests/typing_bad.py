@@ -1,6 +1,6 @@
 """User code that must not type-check: each marked line, and no other, is an error. Never run."""
 
-from penstock import ContainerJob, Workflow, WorkflowParam, task, workflow
+from penstock import ContainerJob, LocalRunner, Workflow, WorkflowParam, task, workflow
 
 
 @task(cpu=2)
@@ -30,3 +30,9 @@ task(gpu="eight")  # wrong
 task(nope=1)  # wrong
 prepare.options(memory=1.5)  # wrong
 workflow(unit=3)  # wrong
+flow.run(1)  # wrong
+flow.run()  # wrong
+flow.run("a", more=1)  # wrong
+whole: int = flow.run("a").result  # wrong
+LocalRunner().run(flow, source=3)  # wrong
+LocalRunner().submit(flow, "a").wait().result.upper()  # wrong

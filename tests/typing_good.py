@@ -1,6 +1,6 @@
 """User code that must type-check. Checked by `make check` and test_types_fail; never run."""
 
-from penstock import ContainerJob, Workflow, WorkflowParam, for_loop, task, when, workflow
+from penstock import ContainerJob, LocalRunner, Run, Workflow, WorkflowParam, for_loop, open_run, task, when, workflow
 
 
 @task(cpu=2, memory="4Gi", retry=3)
@@ -32,3 +32,8 @@ def train(n: object) -> ContainerJob:
 made = Workflow("w", [job, train], params=[rows], unit="reuse")
 result: list[float] = flow("s", [0.1])
 name: str = made.digest + flow.explain()
+run: Run[list[float]] = flow.run("s", rates=[0.1])
+scores: list[float] = run.result
+first: float = LocalRunner(jobs=2).run(flow, "s", [0.1]).wait().check().result[0]
+again: Run = open_run("flow-1")
+logged: str = run["train"].logs + made.run().id

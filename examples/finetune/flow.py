@@ -17,8 +17,8 @@ def prepare(rows: int) -> list[float]:
     return [2.0 * x + noise.gauss(0, 0.1) for x in range(rows)]
 
 
-# On a cluster this would ask for gpu=8, and a queue would make it wait for them. Two CPUs stand in here, so that it runs anywhere;
-# what a step asks for is not part of its identity, so the results would be the same ones.
+# On a cluster this would ask for gpu=8, and wait in a queue for them. Here it asks for two CPUs, so that it runs anywhere. What a step
+# asks for is not part of its key, so the results are reused in both places.
 @task(cpu=2, memory="1Gi", timeout="10m")
 def train(data: list[float], rate: float) -> float:
     """Fit the slope by gradient descent, leaving out one row after the other; return how far off it ends on average."""

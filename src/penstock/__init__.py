@@ -5,34 +5,36 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from penstock.author.control import for_loop, when, while_loop
     from penstock.author.flow import workflow
-    from penstock.author.jobs import BaseJob, ContainerJob, FunctionJob, ResourceJob, ScriptJob, Workflow
-    from penstock.author.tasks import task
+    from penstock.author.jobs import BaseJob, ContainerJob, ResourceJob, ScriptJob, Workflow
+    from penstock.author.secrets import secret
+    from penstock.author.tasks import FunctionJob, task
     from penstock.author.values import WorkflowParam
     from penstock.errors import PenstockError
     from penstock.graph.model import Backoff, Cache, Outcome, Retry, Toleration, Unit
-    from penstock.service.clusters import ArgoRunner, JobSetRunner, TektonRunner
-    from penstock.service.local import LocalRunner, Run, RunFailed
+    from penstock.runners.base import RunFailed
+    from penstock.runners.clusters import ArgoRunner, JobSetRunner, TektonRunner
+    from penstock.runners.local import LocalRunner, Run, open_run
 
 _HOME = {
     "for_loop": "author.control", "when": "author.control", "while_loop": "author.control",
     "task": "author.tasks", "workflow": "author.flow",
-    "BaseJob": "author.jobs", "ContainerJob": "author.jobs", "FunctionJob": "author.jobs", "ResourceJob": "author.jobs",
-    "ScriptJob": "author.jobs", "Workflow": "author.jobs", "WorkflowParam": "author.values",
+    "BaseJob": "author.jobs", "ContainerJob": "author.jobs", "FunctionJob": "author.tasks", "ResourceJob": "author.jobs",
+    "ScriptJob": "author.jobs", "Workflow": "author.jobs", "WorkflowParam": "author.values", "secret": "author.secrets",
     "PenstockError": "errors",
     "Backoff": "graph.model", "Cache": "graph.model", "Outcome": "graph.model", "Retry": "graph.model",
     "Toleration": "graph.model", "Unit": "graph.model",
-    "ArgoRunner": "service.clusters", "JobSetRunner": "service.clusters", "TektonRunner": "service.clusters",
-    "LocalRunner": "service.local", "Run": "service.local", "RunFailed": "service.local",
+    "ArgoRunner": "runners.clusters", "JobSetRunner": "runners.clusters", "TektonRunner": "runners.clusters",
+    "LocalRunner": "runners.local", "Run": "runners.local", "open_run": "runners.local", "RunFailed": "runners.base",
 }  # fmt: skip
 
 __all__ = [
     "ArgoRunner", "Backoff", "BaseJob", "Cache", "ContainerJob", "FunctionJob", "JobSetRunner", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
-    "Run", "RunFailed", "ScriptJob", "TektonRunner", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "task", "when", "while_loop", "workflow",
+    "Run", "RunFailed", "ScriptJob", "TektonRunner", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "open_run", "secret", "task", "when", "while_loop", "workflow",
 ]  # fmt: skip
 
 

@@ -1,29 +1,33 @@
-"""What can go wrong, and what to do about it. Raised by every layer; printed only by cli.render.
+"""Errors, and what to do about them. Raised by every layer; printed by cli.ui.errors.
 
-    PenstockError              exit 1   our fault, or the machine's
+    PenstockError              exit 1   internal error
     ├── UserError              exit 2   something in the input: carries Problems
     │   ├── DocumentError               a file that cannot be read as what it claims to be        P1xx
     │   ├── InvalidWorkflow             a workflow that `graph.check` refuses                     P2xx
     │   ├── AuthorError                 Python that has no meaning in a workflow                  P3xx
     │   ├── PlanError                   parameters or options that do not fit the workflow        P4xx
     │   └── StoreError     exit 1       the place where runs are recorded cannot be used          P6xx
-    └── NotFound               exit 4   a name that leads nowhere                                 P5xx
+    └── NotFound               exit 4   a name of something that does not exist                   P5xx
 
-A Problem is data: code, sentence, place, fix. An error carries every Problem that was found, so that a file with five
-mistakes is mended in one round. Each code is explained at length by `penstock explain CODE`, from catalogue.toml.
+A Problem is data: code, message, place, fix. An error carries every Problem that was found, so that a file with five
+mistakes can be fixed at once. `penstock explain CODE` explains each code, from catalogue.toml.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar, Literal
+
+loading: ContextVar[bool] = ContextVar("loading", default=False)
+"""Is a file of the author's being run for one thing in it? Then another one that is wrong must not be in the way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a thing was written. Lines and columns count from 1; column 0 means the whole line."""
+    """A place in a file. Lines and columns count from 1; column 0 means the whole line."""
 
     file: str
     line: int
@@ -35,16 +39,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, where, and what to write instead."""
+    """One problem: what is wrong, where, and how to fix it."""
 
     code: str
     message: str
     fix: str
     where: str = ""
-    """The place inside the workflow, as a path: `steps.train.when`."""
+    """The place in the workflow, as a path: `steps.train.when`."""
     source: Source | None = None
     excerpt: str = ""
-    """The offending line of the source, without its line end; a caret is drawn under source.column."""
+    """The line of the source, without its line end; a caret is drawn under source.column."""
     severity: Literal["error", "warning"] = "error"
 
     def as_data(self) -> dict[str, object]:
@@ -62,13 +66,13 @@ class Problem:
 
 
 class PenstockError(Exception):
-    """Base of everything Penstock raises on purpose."""
+    """Base class of the errors that Penstock raises deliberately."""
 
     exit_code: ClassVar[int] = 1
 
 
 class UserError(PenstockError):
-    """The input is at fault. `problems` is never empty."""
+    """The input is wrong. `problems` is never empty."""
 
     exit_code: ClassVar[int] = 2
 
@@ -94,7 +98,7 @@ class AuthorError(UserError):
 
 
 class PlanError(UserError):
-    """What was asked does not fit the workflow."""
+    """Parameters or options do not fit the workflow."""
 
 
 class StoreError(UserError):
@@ -104,7 +108,7 @@ class StoreError(UserError):
 
 
 class NotFound(UserError):
-    """A name leads nowhere."""
+    """There is nothing with this name."""
 
     exit_code: ClassVar[int] = 4
 
@@ -116,18 +120,29 @@ def _sentence(problem: Problem) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` Did you mean "x"?`, or nothing: the half-sentence that goes behind every unknown name."""
+    """` Did you mean "x"?`, or nothing: goes after every message about an unknown name."""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f' Did you mean "{found[0]}"?' if found else ""
 
 
+def known_are(known: Iterable[str]) -> str:
+    """The fix for an unknown name that resembles none: the first names that there are."""
+    names = [str(name) for name in known]
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return (
+        f"known are {', '.join(names[:10])}{more}"
+        if names
+        else "remove it, or declare it first: nothing of the kind is known here"
+    )
+
+
 def instead(word: str, known: Iterable[str]) -> str:
-    """The fix for a name that nobody knows: the one that was probably meant, or to do without."""
+    """The fix for an unknown name: the name that was probably meant, or to remove it."""
     return nearest(word, known).strip() or "remove it."
 
 
 def catalogue() -> dict[str, dict[str, str]]:
-    """Code -> title, text and, where it helps, what is wrong and what is right."""
+    """Code -> title, text and, for some, an example of what is wrong and what is right."""
     import tomllib
     from importlib.resources import files
 

@@ -1,12 +1,13 @@
-"""Where things are kept and how much this machine may do: one object, read once at the edge. Called by service."""
+"""Settings: where data is stored and how many tasks may run. Read once by a command or a runner, which passes them on."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock import rights
 from penstock.errors import Problem, UserError
 
 FOLDER = ".penstock"
@@ -15,13 +16,25 @@ FOLDER = ".penstock"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     home: Path
-    """Logs, artifacts and scratch; and the store, unless that is elsewhere. $PENSTOCK_HOME, or the nearest .penstock."""
-    store: str
-    """A folder, or postgresql://… $PENSTOCK_STORE."""
+    """The folder for logs, artifacts, scratch files and, by default, the store. $PENSTOCK_HOME, or the nearest .penstock."""
+    store: str = field(repr=False)
+    """A folder, or postgresql://… $PENSTOCK_STORE. May have a password in it: show it by service.stores.name_of."""
     artifacts: str
     """A folder, or any fsspec URL (s3://…). $PENSTOCK_ARTIFACTS."""
     jobs: int
-    """How many tasks run here at the same time. $PENSTOCK_JOBS, or the number of processors."""
+    """How many tasks may run at the same time. $PENSTOCK_JOBS, or the number of processors."""
+    on_host: bool = False
+    """May the commands of images run on this machine if podman or docker cannot run them? $PENSTOCK_ON_HOST."""
+    lock_policy: str = "priority"
+    """Who gets a free lock first (see store.lock_policies). $PENSTOCK_LOCK_POLICY."""
+    named: bool = True
+    """Did the user name the home folder? One that was only found must be the user's own (see rights)."""
+    pickles: bool = True
+    """May objects be stored and loaded as pickles? $PENSTOCK_PICKLES=no forbids it."""
+    largest_value: int | None = None
+    """Bytes that are read into memory of one output. $PENSTOCK_LARGEST_VALUE; None: the default of artifacts.regular."""
+    largest_file: int | None = None
+    """Bytes of a file or folder that is an output. $PENSTOCK_LARGEST_FILE; None: the default of artifacts.regular."""
 
 
 def read(
@@ -30,22 +43,64 @@ def read(
     store: str | None = None,
     jobs: int | None = None,
 ) -> Settings:
+    """From the arguments, the environment, and the current folder, in this order. Raises UserError."""
     env = os.environ if environ is None else environ
-    place = Path(home or env.get("PENSTOCK_HOME") or nearest(Path.cwd())).absolute()
+    named = home or env.get("PENSTOCK_HOME")
+    place = Path(named or nearest(Path.cwd())).absolute()
+    if not named and (owner := rights.stranger(place)):
+        raise rights.refusal(place, owner, place)
     return Settings(
         home=place,
         store=store or env.get("PENSTOCK_STORE") or str(place),
         artifacts=env.get("PENSTOCK_ARTIFACTS") or str(place / "artifacts"),
         jobs=_jobs(env, jobs),
+        on_host=_yes(env, "PENSTOCK_ON_HOST"),
+        lock_policy=env.get("PENSTOCK_LOCK_POLICY") or "priority",
+        named=bool(named),
+        pickles=_pickles(env.get("PENSTOCK_PICKLES", "")),
+        largest_value=_bytes(env, "PENSTOCK_LARGEST_VALUE"),
+        largest_file=_bytes(env, "PENSTOCK_LARGEST_FILE"),
     )
 
 
 def nearest(folder: Path) -> Path:
-    """The .penstock of this folder or of one above it; this folder's, to be made, if there is none."""
+    """The .penstock of this folder, or of the nearest one above it that has one. If none has, that of this folder, to be made later."""
     for one in (folder, *folder.parents):
         if (one / FOLDER).is_dir():
             return one / FOLDER
     return folder / FOLDER
+
+
+def _pickles(text: str) -> bool:
+    """What is not understood is refused: a door that was to be closed must not stay open for a typing mistake."""
+    if text.lower() in ("", "yes", "no"):
+        return text.lower() != "no"
+    raise UserError(Problem("P454", f"PENSTOCK_PICKLES={text} is not understood", "set it to yes or no"))
+
+
+def _bytes(env: Mapping[str, str], name: str) -> int | None:
+    text = env.get(name, "")
+    if not text:
+        return None
+    from penstock.graph import quantity
+
+    try:
+        size = quantity.parse(text) // 1000
+    except ValueError:
+        size = 0
+    if size <= 0:
+        fix = f"give a number of bytes above 0, or one with a unit, as in {name}=512Mi"
+        raise UserError(Problem("P424", f"{name} is {text!r}, which is not a size", fix))
+    return size
+
+
+def _yes(env: Mapping[str, str], name: str) -> bool:
+    text = env.get(name, "").strip().lower()
+    if text in ("", "no", "0", "false"):
+        return False
+    if text in ("yes", "1", "true"):
+        return True
+    raise UserError(Problem("P457", f"{name} is {text!r}", "set it to yes or no"))
 
 
 def _jobs(env: Mapping[str, str], given: int | None) -> int:

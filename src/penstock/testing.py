@@ -1,4 +1,4 @@
-"""Doubles for tests of workflows and of Penstock itself: a clock that jumps, a scripted backend, a place that is thrown away.
+"""Test doubles for workflows and for Penstock itself: a virtual clock, a scripted backend, a temporary store.
 
 from penstock.testing import Fake, run_virtually
 
@@ -9,6 +9,7 @@ assert report.state == "succeeded" and report.seconds == 3600
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -16,18 +17,23 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.blobs import Blobs
+from penstock.artifacts.values import loads
 from penstock.author.jobs import Authored
-from penstock.backends.fake import Fake
+from penstock.backends.fake import FakeBackend as Fake
+from penstock.engine.active_run import ActiveRun
 from penstock.engine.blueprint import blueprints
 from penstock.engine.clock import VirtualClock
-from penstock.engine.live import Live
-from penstock.engine.loop import Engine
+from penstock.engine.engine import Engine
 from penstock.graph.model import Workflow
-from penstock.service.runs import Submission, own
-from penstock.store.base import Event, TaskRow
+from penstock.runners.base import graph_of
+from penstock.service.runs import own
+from penstock.service.submission import Submission
+from penstock.store.records import Event, TaskRow
 from penstock.store.sql import open_store
 
 __all__ = ["Fake", "VirtualClock", "VirtualReport", "run_virtually"]
+
+Meanwhile = Callable[[Engine, ActiveRun], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +41,11 @@ class VirtualReport:
     state: str
     outputs: dict[str, Any]
     seconds: float
+    """Of the virtual clock."""
     events: list[Event]
     tasks: list[TaskRow]
     backend: Fake
-    live: Live
+    live: ActiveRun
 
 
 def run_virtually(
@@ -47,14 +54,14 @@ def run_virtually(
     script: Callable[..., Any] | None = None,
     home: str | Path | None = None,
     clock: VirtualClock | None = None,
-    meanwhile: Callable[[Engine, Live], Coroutine[Any, Any, None]] | None = None,
+    meanwhile: Meanwhile | None = None,
     chance: Callable[[], float] = lambda: 0.5,
     retried: str = "",
     **options: Any,
 ) -> VirtualReport:
-    """Run a workflow on the scripted backend, in no time. `meanwhile` goes on beside it: it may sleep, cancel, resume. With
-    `retried` (by whom), the last run in `home` is tried again instead."""
-    graph = workflow.graph if isinstance(workflow, Authored) else workflow
+    """Run a workflow with the scripted backend, in virtual time. `meanwhile` runs beside it: it may sleep, cancel, resume; what it raises
+    ends the run and is raised here. With `retried` (the user), the last run in `home` is retried instead."""
+    graph = graph_of(workflow)
     clock = clock or VirtualClock()
     if home is None:
         with tempfile.TemporaryDirectory() as folder:
@@ -66,21 +73,43 @@ def run_virtually(
         with open_store(str(place)) as store:
             engine = Engine(store, place, Blobs(place / "artifacts"), jobs=1_000_000, now=clock.now, chance=chance)
             fake = Fake(engine.context, script) if script is not None else Fake(engine.context)
-            engine.backends = dict.fromkeys(set(engine.on.values()) - {"suspend"}, fake)
-            run = own(engine, store.runs(limit=1)[0] if retried else submission.record(store))
+            engine.pool.use(set(engine.pool.on.values()) - {"suspend"}, fake)
+            run = own(store, engine.me.id, store.runs.newest(limit=1)[0] if retried else submission.record(store))
             began = clock.elapsed
             live = engine.adopt(run, blueprints(submission.workflow, submission.links), submission.params, retried)
-            beside = asyncio.ensure_future(meanwhile(engine, live)) if meanwhile is not None else None
+            beside = None if meanwhile is None else _beside(engine, meanwhile(engine, live))
             await engine.run()
             seconds = clock.elapsed - began
             if beside is not None:
-                beside.cancel()
+                await _ended(beside)
             await engine.close()
-            from penstock.artifacts.values import loads
-
-            outputs = loads(live.outputs_text) if live.outputs_text else {}
             return VirtualReport(
-                live.state, outputs, round(seconds, 6), list(store.events(run.number)), store.tasks(run.number), fake, live
-            )  # fmt: skip
+                live.status,
+                loads(live.outputs_text) if live.outputs_text else {},
+                round(seconds, 6),
+                list(store.runs.events(run.number)),
+                store.runs.tasks(run.number),
+                fake,
+                live,
+            )
 
     return clock.run(main())
+
+
+def _beside(engine: Engine, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+    """Starts it. If it raises, the engine returns from `run`: the workflow might wait forever for what it was to do."""
+    task = asyncio.ensure_future(work)
+
+    def ended(task: asyncio.Future[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            engine.abandon()
+
+    task.add_done_callback(ended)
+    return task
+
+
+async def _ended(task: asyncio.Future[None]) -> None:
+    """Cancels it if it still runs. Raises what it raised."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -1,4 +1,4 @@
-"""Random objects that Kueue would accept, for properties."""
+"""Random objects that Kueue would accept, for property tests."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from penstock.admission.model import (
     Namespace,
     PodSet,
     PodSetAssignment,
+    PodToleration,
     Policy,
     Preemption,
     Preference,
@@ -33,11 +34,10 @@ from penstock.admission.model import (
     Stop,
     Strategy,
     Taint,
-    Toleration,
     WhenCan,
     Workload,
 )
-from penstock.admission.state import usage_of
+from penstock.admission.snapshot import usage_of
 
 NAMES = st.sampled_from(["a", "b", "team-x", "gpu.large", "q1"])
 RESOURCES = ["cpu", "memory", "nvidia.com/gpu", "pods", "hugepages-2Mi"]
@@ -58,10 +58,10 @@ def requirements(draw: Any, node: bool = False) -> Requirement:
 
 
 @st.composite
-def tolerations(draw: Any) -> Toleration:
+def tolerations(draw: Any) -> PodToleration:
     if draw(st.booleans()):
-        return Toleration(draw(st.sampled_from(["", "k"])), "Exists", "", draw(st.sampled_from(["", "NoExecute"])))
-    return Toleration(draw(KEYS), "Equal", draw(VALUES), draw(st.sampled_from(["", "NoSchedule"])))
+        return PodToleration(draw(st.sampled_from(["", "k"])), "Exists", "", draw(st.sampled_from(["", "NoExecute"])))
+    return PodToleration(draw(KEYS), "Equal", draw(VALUES), draw(st.sampled_from(["", "NoSchedule"])))
 
 
 @st.composite
@@ -175,6 +175,7 @@ def evictions(draw: Any) -> Eviction:
 def workloads(draw: Any) -> Workload:
     names = draw(st.lists(st.sampled_from(["main", "driver", "w-1"]), unique=True, min_size=1))
     sets = tuple(draw(podsets(name, at == 0)) for at, name in enumerate(names))
+    checks = draw(st.dictionaries(NAMES, st.sampled_from(CheckState), max_size=2))
     found = Workload(
         name=draw(NAMES),
         namespace=draw(st.sampled_from(["default", "team"])),
@@ -191,7 +192,8 @@ def workloads(draw: Any) -> Workload:
         labels=draw(LABELS),
         unfit=draw(st.sampled_from(["", "too much, by far"])),
         reclaimable={p.name: draw(st.integers(0, p.count)) for p in sets if draw(st.booleans())},
-        checks=draw(st.dictionaries(NAMES, st.sampled_from(CheckState), max_size=2)),
+        checks=checks,
+        check_messages={name: "why" for name in checks if draw(st.booleans())},
         ready_at=draw(st.none() | TIMES),
         requeue_at=draw(st.none() | TIMES),
         requeue_count=draw(st.integers(0, 3)),

@@ -1,19 +1,19 @@
-"""The rules again, the slow way: everything is worked out anew from who holds what. What the fast way is compared with."""
+"""The same rules, the slow way: everything is computed again from who holds what. The tests compare the fast way with it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
 from penstock.admission.model import Admission, ClusterQueue, Cohort, FlavorResource, Policy, Quota, Workload
-from penstock.admission.state import State
+from penstock.admission.snapshot import Snapshot
 
 Request = dict[FlavorResource, int]
 
 
 class Slow:
-    """A state in which `holders` hold what they hold, and nobody else anything."""
+    """A state in which only `holders` hold quota."""
 
-    def __init__(self, state: State, holders: Iterable[Workload]) -> None:
+    def __init__(self, state: Snapshot, holders: Iterable[Workload]) -> None:
         self.state = state
         self.holders = list(holders)
         self.up: dict[str, str | None] = {name: queue.cohort for name, queue in state.cluster_queues.items()}
@@ -108,7 +108,7 @@ def allows(policy: Policy, preemptor: Workload, other: Workload) -> bool:
 def victims(
     slow: Slow, workload: Workload, queue: str, needs: Collection[FlavorResource], request: Request
 ) -> list[tuple[str, str]]:
-    """Classical preemption, as it is told: (key, reason) of each, sorted."""
+    """Classical preemption, as documented: (key, reason) of each target, sorted."""
     rules = slow.state.cluster_queues[queue].preemption
     nearer: list[tuple[Workload, str, str, bool]] = []
     others: list[tuple[Workload, str, str, bool]] = []
@@ -253,7 +253,7 @@ def share(slow: Slow, name: str) -> tuple[Key, bool]:
 
 
 class Fair:
-    """Fair-sharing preemption, as it is told."""
+    """Fair-sharing preemption, as documented."""
 
     def __init__(
         self, slow: Slow, workload: Workload, queue: str, needs: Collection[FlavorResource], request: Request
@@ -283,7 +283,7 @@ class Fair:
         return each.admission.cluster_queue
 
     def now(self) -> Slow:
-        """With the preemptor in."""
+        """With the preemptor's request added."""
         rest = self.slow.without([each for each, _ in self.gone])
         return Slow(self.slow.state, [*rest.holders, self.ghost])
 
@@ -295,7 +295,7 @@ class Fair:
         return self.slow.without([each for each, _ in gone]).fits(self.queue, self.request)
 
     def next(self, left: list[Workload], out: set[str]) -> str | None:
-        """The queue to take from next; None when nobody is left."""
+        """The queue to preempt in next. None if nothing is left."""
         slow = self.now()
         path = slow.above(self.queue)
         homes = {self.home(each) for each in left}

@@ -1,7 +1,8 @@
-"""The flavor search: what it promises whatever the queues look like, and the rules one by one."""
+"""The flavor search: what holds in all states, and the rules one by one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.admission import flavors
-from penstock.admission.flavors import ALL_TRIED, Assignment, Mode, assign, preferred, search, stops, totals
+from penstock.admission.assignment import ALL_TRIED, Assignment, Mode
+from penstock.admission.flavors import (
+    FlavorAssigner,
+    Pinned,
+    Simulate,
+    pod_set_resources,
+    preferred,
+    search_counts,
+    stops,
+)
 from penstock.admission.model import (
     UNLIMITED,
     ClusterQueue,
@@ -19,6 +28,7 @@ from penstock.admission.model import (
     FlavorResource,
     Fungibility,
     PodSet,
+    PodToleration,
     Policy,
     Preemption,
     Preference,
@@ -27,16 +37,14 @@ from penstock.admission.model import (
     ResourceFlavor,
     ResourceGroup,
     Taint,
-    Toleration,
     WhenCan,
     Workload,
 )
-from penstock.admission.placement import obstacle
-from penstock.admission.state import State
+from penstock.admission.placement import mismatch
+from penstock.admission.preemption import Preemptor
+from penstock.admission.snapshot import Snapshot
 from tests.admission.worlds import pending, picture, states
 from tests.graph.strategies import examples
-
-Oracle = flavors.Oracle
 
 
 def group(*listed: tuple[str, dict[str, Any]]) -> ResourceGroup:
@@ -48,9 +56,11 @@ def group(*listed: tuple[str, dict[str, Any]]) -> ResourceGroup:
     return ResourceGroup(tuple(listed[0][1]), tuple(quotas))
 
 
-def state_of(*groups: ResourceGroup, config: Config | None = None, known: dict[str, ResourceFlavor] | None = None, **more: Any) -> State:  # fmt: skip
-    """One queue `q`, in a cohort with `rich`, who has ten of everything."""
-    state = State(config or Config())
+def state_of(
+    *groups: ResourceGroup, config: Config | None = None, known: dict[str, ResourceFlavor] | None = None, **more: Any
+) -> Snapshot:
+    """One queue `q`, in a cohort with `rich`, which has ten of everything."""
+    state = Snapshot(config or Config())
     names = [each.flavor for found in groups for each in found.flavors]
     state.flavors = {name: ResourceFlavor(name=name) for name in names} | (known or {})
     state.cluster_queues["q"] = ClusterQueue(name="q", groups=groups, **more)
@@ -78,8 +88,30 @@ def got(found: Assignment) -> list[dict[str, str]]:
     return [{resource: choice.flavor for resource, choice in podset.flavors.items()} for podset in found.podsets]
 
 
-def says(mode: Mode, level: int = 0) -> Oracle:
-    return lambda state, workload, queue, fr, amount: (mode, level)
+def always(mode: Mode, level: int = 0) -> Simulate:
+    return lambda workload, queue, fr, amount: (mode, level)
+
+
+def assigner_of(state: Snapshot) -> FlavorAssigner:
+    return FlavorAssigner(state, Preemptor(state).simulate)
+
+
+def assign(
+    state: Snapshot,
+    new: Workload,
+    queue: str,
+    counts: Sequence[int] | None = None,
+    simulate: Simulate | None = None,
+    only: Pinned | None = None,
+) -> Assignment:
+    assigner = assigner_of(state) if simulate is None else FlavorAssigner(state, simulate)
+    return assigner.assign(new, queue, counts, only)
+
+
+def is_pending(found: Assignment) -> bool:
+    """Are there flavors that were not tried?"""
+    assert found.progress is not None
+    return found.progress.pending
 
 
 # -- whatever the queues look like ------------------------------------------------------------------------------------
@@ -87,7 +119,7 @@ def says(mode: Mode, level: int = 0) -> Oracle:
 
 @examples(150)
 @given(states() | states(fair_sharing=True), pending(), st.booleans())
-def test_what_fits_is_there(state: State, new: Workload, ignore: bool) -> None:
+def test_what_fits_is_there(state: Snapshot, new: Workload, ignore: bool) -> None:
     state.config = replace(state.config, ignore_undeclared=ignore)
     before = picture(state)
     for name, node in state.tree.queues.items():
@@ -106,7 +138,7 @@ def test_what_fits_is_there(state: State, new: Workload, ignore: bool) -> None:
 
 @examples(150)
 @given(states(), pending())
-def test_what_is_used_is_what_is_asked_for(state: State, new: Workload) -> None:
+def test_what_is_used_is_what_is_asked_for(state: Snapshot, new: Workload) -> None:
     for name in state.tree.queues:
         found = assign(state, new, name)
         used: dict[FlavorResource, int] = {}
@@ -124,7 +156,7 @@ def test_what_is_used_is_what_is_asked_for(state: State, new: Workload) -> None:
 
 @examples(150)
 @given(states(), pending())
-def test_a_group_of_pod_sets_gets_the_same_flavors(state: State, new: Workload) -> None:
+def test_a_group_of_pod_sets_gets_the_same_flavors(state: Snapshot, new: Workload) -> None:
     together = {each.name for each in new.podsets if each.group == "g"}
     for name in state.tree.queues:
         found: dict[str, set[str]] = {}
@@ -137,17 +169,17 @@ def test_a_group_of_pod_sets_gets_the_same_flavors(state: State, new: Workload) 
 
 @examples(150)
 @given(states(), pending(most=1))
-def test_a_search_that_goes_on_does_not_look_at_flavors_twice(state: State, new: Workload) -> None:
+def test_a_search_that_goes_on_does_not_look_at_flavors_twice(state: Snapshot, new: Workload) -> None:
     for name, node in state.tree.queues.items():
-        new.memory = None
+        new.scan_progress = None
         seen: list[Assignment] = []
         for _ in range(4):
             found = assign(state, new, name)
             seen.append(found)
-            if not found.pending_flavors:
+            if not is_pending(found):
                 break
-            new.memory = found.memory
-        assert not seen[-1].pending_flavors
+            new.scan_progress = found.progress
+        assert not is_pending(seen[-1])
         for podset in seen[0].podsets:
             for resource, choice in podset.flavors.items():
                 last = len(node.groups[resource].flavors) - 1
@@ -156,13 +188,13 @@ def test_a_search_that_goes_on_does_not_look_at_flavors_twice(state: State, new:
 
 @examples(150)
 @given(states(), pending())
-def test_fewer_pods_never_make_it_worse_in_one_flavor(state: State, new: Workload) -> None:
-    """Which is what the search by halving takes for granted."""
+def test_fewer_pods_never_make_it_worse_in_one_flavor(state: Snapshot, new: Workload) -> None:
+    """The binary search of partial admission assumes this."""
     ranks = {"NoFit": 0, "Preempt": 1, "Fit": 2}
     for name in state.tree.queues:
-        whole = assign(state, new, name, oracle=says(Mode.PREEMPT))
+        whole = assign(state, new, name, simulate=always(Mode.PREEMPT))
         counts = [each.min_count or each.count for each in new.podsets]
-        less = assign(state, new, name, counts, oracle=says(Mode.PREEMPT))
+        less = assign(state, new, name, counts, simulate=always(Mode.PREEMPT))
         if all(len(found.flavors) == 1 for found in state.tree.queues[name].groups.values()):
             assert ranks[less.kind] >= ranks[whole.kind]
         assert [podset.count for podset in less.podsets] == [
@@ -205,20 +237,20 @@ TWO = group(("spot", {"cpu": Quota(1)}), ("reserved", {"cpu": Quota(4)}))
 
 def test_borrowing_in_the_first_flavor_or_fitting_in_the_second() -> None:
     stays = assign(state_of(TWO, cohort="all"), workload({"cpu": 3}), "q")
-    assert (got(stays), stays.borrowing, stays.pending_flavors) == ([{"cpu": "spot"}], 1, True)
+    assert (got(stays), stays.borrowing, is_pending(stays)) == ([{"cpu": "spot"}], 1, True)
     goes_on = assign(
         state_of(TWO, cohort="all", fungibility=Fungibility(borrow=WhenCan.NEXT)), workload({"cpu": 3}), "q"
     )
-    assert (got(goes_on), goes_on.borrowing, goes_on.pending_flavors) == ([{"cpu": "reserved"}], 0, False)
+    assert (got(goes_on), goes_on.borrowing, is_pending(goes_on)) == ([{"cpu": "reserved"}], 0, False)
 
 
 def test_what_fits_from_far_away_and_takes_preemption_nearby_does_not_fit() -> None:
-    """By preference the far one is the worse of the two; that must not hide that the near one is not free."""
+    """cpu fits with borrowing, gpu needs preemption. By preference the first is worse, but the flavor does not fit."""
     rule = Fungibility(borrow=WhenCan.NEXT, preempt=WhenCan.NEXT, preference=Preference.PREEMPTION)
     state = state_of(group(("only", {"cpu": 1, "gpu": 4})), cohort="all", fungibility=rule)
     state.tree.queues["q"].add({FlavorResource("only", "gpu"): 4})
     state.tree.queues["rich"].add({FlavorResource("only", "gpu"): 10})
-    found = assign(state, workload({"cpu": 2, "gpu": 1}), "q", oracle=says(Mode.PREEMPT))
+    found = assign(state, workload({"cpu": 2, "gpu": 1}), "q", simulate=always(Mode.PREEMPT))
     assert found.kind == "Preempt"
     assert [lack.resource for lack in found.podsets[0].reasons] == ["gpu"]
 
@@ -228,13 +260,14 @@ def test_what_fits_from_far_away_and_takes_preemption_nearby_does_not_fit() -> N
 
 def test_the_next_cycle_goes_on_where_this_one_stopped() -> None:
     state = state_of(TWO, cohort="all")
+    assigner = assigner_of(state)
     new = workload({"cpu": 3})
-    new.memory = assign(state, new, "q").memory
-    state.cycle += 1
-    again = assign(state, new, "q")
-    assert (got(again), again.pending_flavors) == ([{"cpu": "reserved"}], False)
-    new.memory = again.memory
-    assert got(assign(state, new, "q")) == [{"cpu": "spot"}]
+    new.scan_progress = assigner.assign(new, "q").progress
+    assigner.cycle += 1
+    again = assigner.assign(new, "q")
+    assert (got(again), is_pending(again)) == ([{"cpu": "reserved"}], False)
+    new.scan_progress = again.progress
+    assert got(assigner.assign(new, "q")) == [{"cpu": "spot"}]
 
 
 @pytest.mark.parametrize(
@@ -248,57 +281,63 @@ def test_the_next_cycle_goes_on_where_this_one_stopped() -> None:
         (1, False, {"FlavorFungibility": False}, False),
     ],
 )
-def test_how_long_the_memory_lasts(cycles: int, freed: bool, gates: dict[str, bool], kept: bool) -> None:
+def test_how_long_the_progress_of_a_search_is_kept(
+    cycles: int, freed: bool, gates: dict[str, bool], kept: bool
+) -> None:
     state = state_of(TWO, cohort="all", config=Config(gates=gates))
+    assigner = assigner_of(state)
     new = workload({"cpu": 3})
-    new.memory = assign(state, new, "q").memory
-    state.cycle += cycles
+    new.scan_progress = assigner.assign(new, "q").progress
+    assigner.cycle += cycles
     state.generations["q"] = state.generations.get("q", 0) + freed
-    assert got(assign(state, new, "q")) == ([{"cpu": "reserved"}] if kept else [{"cpu": "spot"}])
+    assert got(assigner.assign(new, "q")) == ([{"cpu": "reserved"}] if kept else [{"cpu": "spot"}])
 
 
 @pytest.mark.parametrize("change", ["priority", "size", "reclaimable"])
 def test_a_workload_that_changes_starts_again(change: str) -> None:
     for hashing, flavor in ((True, "spot"), (False, "reserved")):
         state = state_of(TWO, cohort="all", config=Config(gates={"SchedulingEquivalenceHashing": hashing}))
+        assigner = assigner_of(state)
         new = workload(PodSet(count=2, requests={"cpu": 1}))
-        new.memory = assign(state, new, "q").memory
-        state.cycle += 1
+        new.scan_progress = assigner.assign(new, "q").progress
+        assigner.cycle += 1
         if change == "priority":
             new.priority = 5
         elif change == "size":
             new.podsets = (PodSet(count=2, requests={"cpu": 2}),)
         else:
             new.reclaimable = {"main": 0}
-        assert got(assign(state, new, "q")) == [{"cpu": flavor}]
+        assert got(assigner.assign(new, "q")) == [{"cpu": flavor}]
 
 
 def test_pod_sets_of_a_group_go_on_by_what_the_first_one_asks() -> None:
-    """Resources are taken in a fixed order of their own; the first pod set has a memory of those that it asks for only."""
+    """Resources are taken in the order of their hashes. The first pod set has progress only for those that it requests."""
     state = state_of(group(("a", {"cpu": 1, "gpu": 1}), ("b", {"cpu": 4, "gpu": 4})), cohort="all")
+    assigner = assigner_of(state)
     lead, work = (
         PodSet(name="lead", requests={"cpu": 2}, group="g"),
         PodSet(name="work", requests={"gpu": 2}, group="g"),
     )
     first, second = workload(lead, work), workload(work, lead)
     for new, flavor in ((first, "a"), (second, "b")):
-        new.memory = assign(state, new, "q").memory
-        state.cycle += 1
-        assert got(assign(state, new, "q"))[0].popitem()[1] == flavor
+        new.scan_progress = assigner.assign(new, "q").progress
+        assigner.cycle += 1
+        assert got(assigner.assign(new, "q"))[0].popitem()[1] == flavor
 
 
 def test_a_queue_that_has_lost_flavors_is_searched_from_the_first() -> None:
     state = state_of(TWO, cohort="all")
+    assigner = assigner_of(state)
     new = workload({"cpu": 3})
-    new.memory = assign(state, new, "q").memory
-    state.cycle += 1
+    new.scan_progress = assigner.assign(new, "q").progress
+    assigner.cycle += 1
     less = ResourceGroup(("cpu",), TWO.flavors[:1])
     state.cluster_queues["q"] = replace(state.cluster_queues["q"], groups=(less,))
     state.rebuild()
-    assert got(assign(state, new, "q")) == [{"cpu": "spot"}]
+    assert got(assigner.assign(new, "q")) == [{"cpu": "spot"}]
     state.cluster_queues["q"] = replace(state.cluster_queues["q"], groups=(replace(less, flavors=()),))
     state.rebuild()
-    assert assign(state, new, "q").kind == "NoFit"
+    assert assigner.assign(new, "q").kind == "NoFit"
 
 
 def test_only_the_flavors_of_the_first_choice() -> None:
@@ -330,17 +369,20 @@ def test_pods_that_are_not_needed_any_more_are_not_asked_for() -> None:
         state = state_of(group(("f", {"cpu": 20})), config=Config(gates={"ReclaimablePods": on}))
         assert assign(state, new, "q").usage == {FlavorResource("f", "cpu"): expected}
     new.reclaimable["main"] = 7
-    assert totals(new, True)[0].requests == {"cpu": 0, "pods": 0}
+    assert pod_set_resources(new, True)[0].requests == {"cpu": 0, "pods": 0}
 
 
-def test_totals_are_added_up_anew_when_something_changes() -> None:
+def test_requests_are_added_up_again_when_something_changes() -> None:
     new = workload(PodSet(count=2, requests={"cpu": 3}))
-    assert totals(new, False) is totals(new, False)
-    assert totals(new, True)[0].requests["pods"] == 2
+    assert pod_set_resources(new, False) is pod_set_resources(new, False)
+    assert pod_set_resources(new, True)[0].requests["pods"] == 2
     new.reclaimable["main"] = 1
-    assert totals(new, False)[0].requests == {"cpu": 3}
+    assert pod_set_resources(new, False)[0].requests == {"cpu": 3}
     new.podsets = (PodSet(count=1, requests={"cpu": UNLIMITED}), PodSet(name="b", count=9, requests={"cpu": UNLIMITED}))
-    assert [each.requests["cpu"] for each in totals(new, False)] == [0, UNLIMITED]
+    assert [each.requests["cpu"] for each in pod_set_resources(new, False)] == [0, UNLIMITED]
+    assert pod_set_resources(workload(PodSet(count=3, requests={"cpu": UNLIMITED // 2})), False)[0].requests == {
+        "cpu": UNLIMITED
+    }
 
 
 def test_a_resource_that_the_queue_has_no_quota_for() -> None:
@@ -403,14 +445,14 @@ def test_why_it_does_not_fit() -> None:
 def test_who_may_preempt_while_it_borrows(config: Config, rules: Preemption, asked: bool) -> None:
     state = state_of(group(("f", {"cpu": Quota(2, 8)})), cohort="all", config=config, preemption=rules)
     state.tree.queues["rich"].add({FlavorResource("f", "cpu"): 12})
-    found = assign(state, workload({"cpu": 3}), "q", oracle=says(Mode.RECLAIM, 1))
+    found = assign(state, workload({"cpu": 3}), "q", simulate=always(Mode.RECLAIM, 1))
     assert found.kind == ("Preempt" if asked else "NoFit")
 
 
 def test_without_fungibility_the_first_best_mode_wins_and_nothing_is_remembered() -> None:
     state = state_of(TWO, cohort="all", config=Config(gates={"FlavorFungibility": False}))
     state.tree.queues["rich"].add({FlavorResource("spot", "cpu"): 11})
-    found = assign(state, workload({"cpu": 1}), "q", oracle=says(Mode.PREEMPT))
+    found = assign(state, workload({"cpu": 1}), "q", simulate=always(Mode.PREEMPT))
     assert (got(found), found.podsets[0].flavors["cpu"].tried) == ([{"cpu": "reserved"}], 0)
 
 
@@ -424,7 +466,7 @@ def test_without_fungibility_the_first_best_mode_wins_and_nothing_is_remembered(
 )
 def test_the_largest_counts_that_do(shapes: list[tuple[int, int]], limit: int) -> None:
     podsets = [PodSet(count=max(pair), min_count=min(pair)) for pair in shapes]
-    found = search(podsets, lambda counts: counts if sum(counts) <= limit else None)
+    found = search_counts(podsets, lambda counts: counts if sum(counts) <= limit else None)
     spare = [max(pair) - min(pair) for pair in shapes]
     steps = sum(spare)
     expected = None
@@ -477,7 +519,7 @@ def requires(*terms: tuple[Requirement, ...]) -> PodSet:
     ],
 )
 def test_only_the_flavors_own_labels_are_looked_at(podset: PodSet, fits: bool) -> None:
-    assert (obstacle(podset, ZONE) is None) == fits
+    assert (mismatch(podset, ZONE) is None) == fits
 
 
 @pytest.mark.parametrize(
@@ -491,9 +533,9 @@ def test_only_the_flavors_own_labels_are_looked_at(podset: PodSet, fits: bool) -
     ],
 )
 def test_an_affinity_without_meaning_ends_the_search(line: Requirement) -> None:
-    found = obstacle(requires((line,)), ZONE)
+    found = mismatch(requires((line,)), ZONE)
     assert found is not None and found[0] == "invalidAffinity"
-    assert obstacle(requires((line,), (Requirement("zone", "In", ("a",)),)), ZONE) is None
+    assert mismatch(requires((line,), (Requirement("zone", "In", ("a",)),)), ZONE) is None
     state = state_of(group(("f", {"cpu": 4}), ("g", {"cpu": 4})), known={"f": ZONE})
     assert assign(state, workload(PodSet(requests={"cpu": 1}, affinity=((line,),))), "q").kind == "NoFit"
 
@@ -504,23 +546,23 @@ def test_an_affinity_without_meaning_ends_the_search(line: Requirement) -> None:
         (None, Taint("k", "v", "NoSchedule"), False),
         (None, Taint("k", "v", "NoExecute"), False),
         (None, Taint("k", "v", "PreferNoSchedule"), True),
-        (Toleration("k", "Equal", "v"), Taint("k", "v"), True),
-        (Toleration("k", "", "v", "NoExecute"), Taint("k", "v"), False),
-        (Toleration("k", "Equal", "w"), Taint("k", "v"), False),
-        (Toleration("k", "Exists"), Taint("k", "v"), True),
-        (Toleration("", "Exists"), Taint("k", "v"), True),
-        (Toleration("j", "Exists"), Taint("k", "v"), False),
-        (Toleration("k", "Lt", "5"), Taint("k", "4"), True),
-        (Toleration("k", "Gt", "5"), Taint("k", "4"), False),
-        (Toleration("k", "Gt", "05"), Taint("k", "6"), False),
-        (Toleration("k", "Near", "v"), Taint("k", "v"), False),
+        (PodToleration("k", "Equal", "v"), Taint("k", "v"), True),
+        (PodToleration("k", "", "v", "NoExecute"), Taint("k", "v"), False),
+        (PodToleration("k", "Equal", "w"), Taint("k", "v"), False),
+        (PodToleration("k", "Exists"), Taint("k", "v"), True),
+        (PodToleration("", "Exists"), Taint("k", "v"), True),
+        (PodToleration("j", "Exists"), Taint("k", "v"), False),
+        (PodToleration("k", "Lt", "5"), Taint("k", "4"), True),
+        (PodToleration("k", "Gt", "5"), Taint("k", "4"), False),
+        (PodToleration("k", "Gt", "05"), Taint("k", "6"), False),
+        (PodToleration("k", "Near", "v"), Taint("k", "v"), False),
     ],
 )
-def test_taints_and_tolerations(toleration: Toleration | None, taint: Taint, fits: bool) -> None:
+def test_taints_and_tolerations(toleration: PodToleration | None, taint: Taint, fits: bool) -> None:
     listed = () if toleration is None else (toleration,)
     flavor = ResourceFlavor(name="f", taints=(taint,))
-    assert (obstacle(PodSet(tolerations=listed), flavor) is None) == fits
-    assert (obstacle(PodSet(), replace(flavor, tolerations=listed)) is None) == fits
+    assert (mismatch(PodSet(tolerations=listed), flavor) is None) == fits
+    assert (mismatch(PodSet(), replace(flavor, tolerations=listed)) is None) == fits
 
 
 def test_a_flavor_that_does_not_exist_is_passed_over() -> None:

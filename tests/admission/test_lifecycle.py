@@ -1,4 +1,4 @@
-"""What becomes of one Workload after another: evictions and the way back, checks, stops, time, and the order that follows."""
+"""The lifecycle of Workloads: evictions and requeuing, checks, stop policies, time, and the order that follows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.admission.lifecycle import backoff
 from penstock.admission.model import (
     Check,
+    CheckResult,
     CheckRule,
     CheckState,
     ClusterQueue,
@@ -29,7 +29,8 @@ from penstock.admission.model import (
     Strategy,
     Workload,
 )
-from penstock.admission.queues import Queues
+from penstock.admission.scheduler import Scheduler
+from penstock.admission.timers import backoff
 
 
 def queue(name: str = "cq", cpus: int = 4, **more: object) -> ClusterQueue:
@@ -37,8 +38,8 @@ def queue(name: str = "cq", cpus: int = 4, **more: object) -> ClusterQueue:
     return ClusterQueue(name=name, groups=(group,), **more)  # type: ignore[arg-type]
 
 
-def make(config: Config | None = None, *queues: ClusterQueue, checks: tuple[str, ...] = ()) -> Queues:
-    found = Queues(config)
+def make(config: Config | None = None, *queues: ClusterQueue, checks: tuple[str, ...] = ()) -> Scheduler:
+    found = Scheduler(config)
     listed = queues or (queue(),)
     found.apply(
         [
@@ -52,35 +53,39 @@ def make(config: Config | None = None, *queues: ClusterQueue, checks: tuple[str,
     return found
 
 
-def put(q: Queues, name: str, cpus: int, now: float = 0.0, **more: object) -> Workload:
+def put(q: Scheduler, name: str, cpus: int, now: float = 0.0, **more: object) -> Workload:
     more = {"queue": "cq", "created": now, **more}
     workload = Workload(name=name, podsets=(PodSet(requests={"cpu": cpus}),), **more)  # type: ignore[arg-type]
     q.submit(workload, now)
     return workload
 
 
-def holding(q: Queues) -> set[str]:
+def holding(q: Scheduler) -> set[str]:
     return {workload.name for workload in q.workloads.values() if workload.admission is not None}
 
 
-def line(q: Queues, name: str = "cq") -> list[str]:
+def is_inadmissible(q: Scheduler, key: str) -> bool:
+    return q.queues.pending[q.queue_of(q.workloads[key])].is_inadmissible(key)
+
+
+def waiting(q: Scheduler, name: str = "cq") -> list[str]:
     return [workload.name for workload in q.pending(name)]
 
 
-# -- in line -----------------------------------------------------------------------------------------------------------
+# -- queueing -----------------------------------------------------------------------------------------------------------
 
 
-def test_who_does_not_fit_blocks_a_strict_queue_and_no_other() -> None:
+def test_a_head_that_does_not_fit_blocks_a_strict_queue_only() -> None:
     q = make(None, queue("cq", strategy=Strategy.STRICT), queue("other", strategy=Strategy.BEST_EFFORT))
     for name in ("cq", "other"):
         put(q, f"big-{name}", 5, queue=name)
         put(q, f"small-{name}", 1, 1.0, queue=name)
     q.settle(1.0)
     assert holding(q) == {"small-other"}
-    assert [q.is_parked(f"default/big-{name}") for name in ("cq", "other")] == [False, True]
+    assert [is_inadmissible(q, f"default/big-{name}") for name in ("cq", "other")] == [False, True]
 
 
-def test_what_looks_the_same_is_parked_together_and_comes_back_together() -> None:
+def test_workloads_of_the_same_shape_become_inadmissible_together_and_active_together() -> None:
     q = make()
     put(q, "first", 4)
     q.settle(0.0)
@@ -90,34 +95,34 @@ def test_what_looks_the_same_is_parked_together_and_comes_back_together() -> Non
     (first, second, *_) = q.settle(6.0)
     assert [decision.workload for decision in first.decisions] == ["default/same-0"]
     assert [decision.workload for decision in second.decisions] == ["default/unlike"]
-    assert all(q.is_parked(f"default/same-{number}") for number in range(3))
+    assert all(is_inadmissible(q, f"default/same-{number}") for number in range(3))
     late = put(q, "same-late", 2, 7.0)
-    assert q.is_parked(late.key) and not q.heads()
+    assert is_inadmissible(q, late.key) and not q.heads()
     q.finish("default/first", 8.0)
-    assert line(q) == ["same-0", "same-1", "same-2", "unlike", "same-late"]
+    assert waiting(q) == ["same-0", "same-1", "same-2", "unlike", "same-late"]
     q.settle(8.0)
     assert holding(q) == {"same-0", "same-1"}
 
 
-def test_one_that_is_gated_keeps_its_place() -> None:
+def test_a_gated_workload_keeps_its_position() -> None:
     q = make()
     put(q, "first", 4)
     q.settle(0.0)
     put(q, "gated", 1, 1.0, gates=frozenset({"a", "b"}))
     put(q, "later", 4, 2.0)
-    assert line(q) == ["later"] and [workload.name for workload in q.gated("cq")] == ["gated"]
+    assert waiting(q) == ["later"] and [workload.name for workload in q.gated("cq")] == ["gated"]
     q.ungate("default/gated", "a", 3.0)
-    assert line(q) == ["later"]
+    assert waiting(q) == ["later"]
     q.ungate("default/gated", "b", 3.0)
-    assert line(q) == ["gated", "later"] and not q.gated("cq")
+    assert waiting(q) == ["gated", "later"] and not q.gated("cq")
 
 
-def test_namespaces_that_are_not_meant_wait_until_they_are() -> None:
+def test_a_workload_of_a_namespace_that_is_not_selected_waits_until_it_is() -> None:
     wanted = Selector((Requirement("team", "In", ("a",)),))
     q = make(None, queue(namespaces=wanted))
     workload = put(q, "w", 1)
     (cycle,) = q.settle(0.0)
-    assert cycle.decisions[0].decision == "inadmissible" and q.is_parked(workload.key)
+    assert cycle.decisions[0].decision == "inadmissible" and is_inadmissible(q, workload.key)
     q.apply([Namespace("default", {"team": "a"})], 1.0)
     q.settle(1.0)
     assert holding(q) == {"w"}
@@ -130,9 +135,9 @@ def test_changes_of_a_priority_class_reach_those_that_name_it() -> None:
     q.settle(0.0)
     put(q, "plain", 1, 1.0, priority=5)
     named = put(q, "named", 1, 2.0, priority_class="high")
-    assert named.priority == 10 and line(q) == ["named", "plain"]
+    assert named.priority == 10 and waiting(q) == ["named", "plain"]
     q.apply([PriorityClass("high", 1)], 3.0)
-    assert named.priority == 1 and line(q) == ["plain", "named"]
+    assert named.priority == 1 and waiting(q) == ["plain", "named"]
 
 
 @pytest.mark.parametrize(
@@ -144,10 +149,10 @@ def test_changes_of_a_priority_class_reach_those_that_name_it() -> None:
         (Strategy.STRICT, "any", True),
     ],
 )
-def test_those_parked_are_tried_again_when_one_that_runs_loses_its_priority_only_if_it_has_a_class(
+def test_inadmissible_workloads_are_tried_again_when_one_that_runs_loses_its_priority_only_if_it_has_a_class(
     strategy: Strategy, priority_class: str | None, tried: bool
 ) -> None:
-    """Seen in Kueue v0.19.2: without a class the number is taken over, and nobody is woken. Who stands in line sees it."""
+    """Observed in Kueue v0.19.2: without a class the priority changes, but inadmissible Workloads are not requeued. Active ones see it."""
     q = make(None, queue(preemption=Preemption(within=Policy.LOWER), strategy=strategy))
     runs = put(q, "runs", 4, priority=10, priority_class=priority_class)
     q.settle(0.0)
@@ -161,7 +166,7 @@ def test_those_parked_are_tried_again_when_one_that_runs_loses_its_priority_only
 # -- preemption --------------------------------------------------------------------------------------------------------
 
 
-def test_a_victim_holds_its_quota_until_it_has_stopped_and_then_comes_back_near_the_front() -> None:
+def test_a_preempted_workload_holds_its_quota_until_it_has_stopped_and_then_queues_near_the_front() -> None:
     q = make(None, queue(preemption=Preemption(within=Policy.LOWER)))
     victim = put(q, "victim", 4)
     q.settle(0.0)
@@ -175,11 +180,11 @@ def test_a_victim_holds_its_quota_until_it_has_stopped_and_then_comes_back_near_
     q.release(victim.key, 4.0)
     assert victim.admission is None and not victim.held_back
     q.settle(4.0)
-    assert holding(q) == {"high"} and line(q) == ["victim", "between"]
+    assert holding(q) == {"high"} and waiting(q) == ["victim", "between"]
 
 
-def test_room_that_is_kept_for_a_head_is_free_again_in_the_cycle_in_which_it_does_not_take_part() -> None:
-    """Seen in Kueue v0.19.2: who was passed over is tried again at once, and who it had to make way for is parked by then."""
+def test_quota_that_is_reserved_for_a_head_is_free_in_a_cycle_in_which_it_does_not_take_part() -> None:
+    """Observed in Kueue v0.19.2: a skipped head is tried again at once, and the head that it was skipped for is inadmissible by then."""
     q = make(None, queue("cq", cohort="all"), queue("other", cohort="all"))
     put(q, "runs", 6, queue="other")
     q.settle(0.0)
@@ -190,14 +195,14 @@ def test_room_that_is_kept_for_a_head_is_free_again_in_the_cycle_in_which_it_doe
     assert holding(q) == {"runs", "behind"}
 
 
-def test_whoever_waits_for_its_victims_stays_in_front() -> None:
+def test_a_workload_that_waits_for_its_preemption_targets_stays_in_front() -> None:
     q = make(None, queue(preemption=Preemption(within=Policy.LOWER)))
     victim = put(q, "victim", 4)
     q.settle(0.0)
     put(q, "preemptor", 4, 1.0, priority=1)
     q.settle(1.0)
     put(q, "higher", 5, 2.0, priority=2)
-    assert line(q) == ["preemptor", "higher"]
+    assert waiting(q) == ["preemptor", "higher"]
     q.release(victim.key, 3.0)
     q.settle(3.0)
     assert holding(q) == {"preemptor"}
@@ -210,7 +215,7 @@ def test_backoff_doubles_up_to_its_limit() -> None:
     assert [backoff(n, 60.0, 3600.0) for n in range(1, 9)] == [60, 120, 240, 480, 960, 1920, 3600, 3600]
 
 
-def test_one_that_is_never_ready_backs_off_and_is_given_up_in_the_end() -> None:
+def test_a_workload_that_is_never_ready_backs_off_and_is_deactivated_in_the_end() -> None:
     q = make(Config(pods_ready_timeout=10.0, backoff_limit=1))
     slow = put(q, "slow", 4)
     q.settle(0.0)
@@ -218,7 +223,7 @@ def test_one_that_is_never_ready_backs_off_and_is_given_up_in_the_end() -> None:
     ((key, eviction),) = q.tick(10.0)
     assert (key, eviction.reason) == (slow.key, "PodsReadyTimeout")
     q.release(key, 11.0)
-    assert slow.requeue_at == 70.0 and slow.held_back and q.is_parked(key)
+    assert slow.requeue_at == 70.0 and slow.held_back and is_inadmissible(q, key)
     put(q, "other", 4, 12.0)
     q.settle(12.0)
     assert holding(q) == {"other"}
@@ -232,13 +237,13 @@ def test_one_that_is_never_ready_backs_off_and_is_given_up_in_the_end() -> None:
     assert eviction.reason == "DeactivatedDueToRequeuingLimitExceeded" and not slow.active
     assert not slow.held, "a deactivated Workload frees its quota at once"
     q.release(slow.key, 81.0)
-    assert slow.held_back and not line(q)
+    assert slow.held_back and not waiting(q)
     q.set_active(slow.key, True, 82.0)
     q.settle(82.0)
     assert holding(q) == {"slow"}
 
 
-def test_a_timeout_puts_it_behind_those_that_came_meanwhile() -> None:
+def test_a_timeout_puts_it_behind_those_that_were_created_meanwhile() -> None:
     for by_eviction, expected in ((True, ["other", "slow"]), (False, ["slow", "other"])):
         q = make(Config(pods_ready_timeout=10.0, requeue_by_eviction=by_eviction, backoff_base=0.0))
         put(q, "slow", 4)
@@ -246,7 +251,7 @@ def test_a_timeout_puts_it_behind_those_that_came_meanwhile() -> None:
         put(q, "other", 4, 5.0)
         q.tick(10.0)
         q.release("default/slow", 10.0)
-        assert line(q) == expected
+        assert waiting(q) == expected
 
 
 def test_ready_in_time_is_left_alone_until_it_is_lost() -> None:
@@ -260,7 +265,7 @@ def test_ready_in_time_is_left_alone_until_it_is_lost() -> None:
     assert [found.eviction.reason for found in q.tick(105.0)] == ["PodsReadyTimeout"]
 
 
-def test_admission_waits_for_readiness_where_it_is_told_to() -> None:
+def test_block_admission_waits_for_readiness() -> None:
     q = make(Config(pods_ready_timeout=10.0, block_admission=True))
     for name in "abc":
         put(q, name, 1)
@@ -287,7 +292,7 @@ def test_running_too_long_ends_it_and_earlier_runs_count() -> None:
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def checked(config: Config | None = None) -> Queues:
+def checked(config: Config | None = None) -> Scheduler:
     return make(config, queue(checks=(CheckRule("c"),)), checks=("c",))
 
 
@@ -300,7 +305,7 @@ def test_quota_is_held_while_a_check_is_pending() -> None:
     assert workload.admitted_at == 1.0
 
 
-def test_a_check_may_send_it_back_for_a_while() -> None:
+def test_a_check_may_ask_for_a_retry() -> None:
     q = checked()
     workload = put(q, "w", 4)
     q.settle(0.0)
@@ -313,7 +318,7 @@ def test_a_check_may_send_it_back_for_a_while() -> None:
     assert holding(q) == {"w"}
 
 
-def test_a_check_may_say_no() -> None:
+def test_a_check_may_reject() -> None:
     q = checked()
     workload = put(q, "w", 4)
     q.settle(0.0)
@@ -323,7 +328,7 @@ def test_a_check_may_say_no() -> None:
 
 def test_checks_may_be_a_function() -> None:
     said = {"w": CheckState.PENDING}
-    q = Queues(check=lambda name, workload: said[workload.name])
+    q = Scheduler(check=lambda name, workload: said[workload.name])
     q.apply(
         [
             ResourceFlavor(name="f"),
@@ -341,11 +346,67 @@ def test_checks_may_be_a_function() -> None:
     assert workload.admitted_at == 5.0
 
 
+def test_the_message_of_a_check_is_kept_and_shown_until_the_next_answer() -> None:
+    q = checked()
+    workload = put(q, "w", 4)
+    q.settle(0.0)
+    assert q.explain(workload.key, 0.0).detail == "c: Pending"
+    q.touched.clear()
+    q.set_check(workload.key, "c", CheckState.PENDING, 1.0, message="OSError: no route to host")
+    assert workload.check_messages == {"c": "OSError: no route to host"} and q.touched == {workload.key}
+    hold = q.explain(workload.key, 1.0)
+    assert (hold.kind, hold.detail) == ("checks", "c: Pending (OSError: no route to host)")
+    q.set_check(workload.key, "c", CheckState.READY, 2.0)
+    assert workload.admitted_at == 2.0 and not workload.check_messages
+
+
+def test_an_eviction_clears_the_messages_of_checks() -> None:
+    q = checked()
+    workload = put(q, "w", 4)
+    q.settle(0.0)
+    q.set_check(workload.key, "c", CheckState.RETRY, 1.0, 30.0, "try later")
+    assert workload.eviction is not None and workload.checks == {"c": CheckState.PENDING}
+    assert not workload.check_messages
+
+
+def test_a_function_that_gives_a_message_is_recorded_once() -> None:
+    q = Scheduler(check=lambda name, workload: CheckResult(CheckState.PENDING, "it failed"))
+    q.apply([ResourceFlavor(name="f"), Check("c"), queue(checks=(CheckRule("c"),))], 0.0)
+    q.apply([LocalQueue(name="cq", cluster_queue="cq")], 0.0)
+    workload = put(q, "w", 4)
+    q.settle(0.0)
+    assert q.explain(workload.key, 0.0).detail == "c: Pending (it failed)"
+    q.touched.clear()
+    q.settle(1.0)
+    assert not q.touched and workload.admitted_at is None
+
+
+# -- pods --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_workload_that_is_resized_has_no_reclaimable_pods() -> None:
+    """The new pod sets are what is needed now. Pods that were reclaimable before are not in them."""
+    q = make()
+    put(q, "first", 4)
+    q.settle(0.0)
+    workload = put(q, "w", 1, 1.0)
+    q.resize(workload.key, (PodSet(count=4, requests={"cpu": 1}),), 1.0)
+    q.reclaim(workload.key, {"main": 3}, 1.0)
+    assert workload.reclaimable == {"main": 3}
+    q.resize(workload.key, (PodSet(count=2, requests={"cpu": 1}),), 2.0)
+    assert workload.reclaimable == {}
+    q.finish("default/first", 3.0)
+    q.settle(3.0)
+    assert list(workload.held.values()) == [2]
+    with pytest.raises(ValueError, match="holds quota"):
+        q.resize(workload.key, (PodSet(count=1, requests={"cpu": 1}),), 4.0)
+
+
 # -- stops -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("local", [False, True])
-def test_a_queue_that_is_held_lets_those_run_that_do_and_nobody_else(local: bool) -> None:
+def test_a_queue_on_hold_admits_nothing_and_evicts_nothing(local: bool) -> None:
     q = make()
     put(q, "runs", 2)
     q.settle(0.0)
@@ -358,7 +419,7 @@ def test_a_queue_that_is_held_lets_those_run_that_do_and_nobody_else(local: bool
 
 
 @pytest.mark.parametrize(("local", "reason"), [(False, "ClusterQueueStopped"), (True, "LocalQueueStopped")])
-def test_a_queue_that_is_drained_takes_everybody_back_when_it_starts_again(local: bool, reason: str) -> None:
+def test_a_drained_queue_takes_its_workloads_back_when_it_starts_again(local: bool, reason: str) -> None:
     q = make()
     workload = put(q, "runs", 2)
     q.settle(0.0)
@@ -372,7 +433,7 @@ def test_a_queue_that_is_drained_takes_everybody_back_when_it_starts_again(local
     assert holding(q) == {"runs"}
 
 
-def stop(q: Queues, local: bool, policy: Stop) -> list[tuple[str, object]]:
+def stop(q: Scheduler, local: bool, policy: Stop) -> list[tuple[str, object]]:
     if local:
         return list(q.apply([replace(q.local_queues["default/cq"], stop=policy)], 1.0))  # type: ignore[arg-type]
     return list(q.apply([replace(q.cluster_queues["cq"], stop=policy)], 1.0))  # type: ignore[arg-type]
@@ -383,7 +444,7 @@ def test_those_that_were_not_admitted_yet_just_lose_their_quota_when_the_queue_i
     workload = put(q, "w", 4)
     q.settle(0.0)
     assert not stop(q, False, Stop.HOLD)
-    assert workload.admission is None and workload.eviction is None and line(q) == ["w"]
+    assert workload.admission is None and workload.eviction is None and waiting(q) == ["w"]
 
 
 def test_why_a_queue_is_inactive() -> None:
@@ -392,7 +453,7 @@ def test_why_a_queue_is_inactive() -> None:
     q.delete(ResourceFlavor, "f", 1.0)
     assert q.inactive("cq") == "flavor f not found"
     put(q, "w", 1)
-    assert not [cycle for cycle in q.settle(1.0) if cycle.decisions] and line(q) == ["w"]
+    assert not [cycle for cycle in q.settle(1.0) if cycle.decisions] and waiting(q) == ["w"]
     q.apply([ResourceFlavor(name="f")], 2.0)
     q.settle(2.0)
     assert holding(q) == {"w"}
@@ -402,35 +463,35 @@ def test_why_a_queue_is_inactive() -> None:
 
 
 def test_the_local_queue_that_has_consumed_less_comes_first() -> None:
-    q = Queues(Config(half_life=100.0, sampling=10.0))
+    q = Scheduler(Config(half_life=100.0, sampling=10.0))
     listed = [LocalQueue(name=name, cluster_queue="cq") for name in ("busy", "idle")]
     q.apply([ResourceFlavor(name="f"), queue(usage_based=True), *listed], 0.0)
     put(q, "first", 4, queue="busy")
     q.settle(0.0)
-    assert q.local_usage("default/busy") > 0 == q.local_usage("default/idle")
+    assert q.cache.local_usage("default/busy") > 0 == q.cache.local_usage("default/idle")
     put(q, "again", 4, 1.0, queue="busy", priority=9)
     put(q, "other", 4, 2.0, queue="idle")
-    assert line(q) == ["other", "again"]
+    assert waiting(q) == ["other", "again"]
     q.tick(10.0)
-    busy = q.local_usage("default/busy")
+    busy = q.cache.local_usage("default/busy")
     q.finish("default/first", 10.0)
     q.settle(10.0)
     assert holding(q) == {"other"}
     for second in range(20, 1000, 10):
         q.tick(float(second))
-    assert q.local_usage("default/busy") < busy / 100, "what was consumed long ago is forgotten"
-    assert q.local_usage("default/idle") > busy
+    assert q.cache.local_usage("default/busy") < busy / 100, "what was consumed long ago is forgotten"
+    assert q.cache.local_usage("default/idle") > busy
 
 
 def test_time_goes_on_at_the_pace_of_samples() -> None:
-    q = Queues(Config(half_life=100.0, sampling=10.0))
+    q = Scheduler(Config(half_life=100.0, sampling=10.0))
     q.apply([ResourceFlavor(name="f"), queue(usage_based=True), LocalQueue(name="cq", cluster_queue="cq")], 0.0)
     put(q, "w", 4)
     q.settle(0.0)
     assert q.next_time(0.0) == 10.0
 
 
-def test_a_line_does_not_grow_by_being_looked_at() -> None:
+def test_a_queue_does_not_grow_by_cycles() -> None:
     for strategy in Strategy:
         q = make(None, queue(strategy=strategy))
         put(q, "first", 4)
@@ -440,12 +501,12 @@ def test_a_line_does_not_grow_by_being_looked_at() -> None:
         q.cycle(10.0)
         before = _size(q)
         for turn in range(50):
-            q.flush("cq", 10.0 + turn)
+            q.queues.requeue_inadmissible("cq", 10.0 + turn)
             q.cycle(10.0 + turn)
             q.cycle(10.0 + turn)
         assert _size(q) <= before + 5
 
 
-def _size(q: Queues) -> int:
-    found = q.lines["cq"]
-    return sum(map(len, found._lanes.values())) + sum(len(row.heap) for row in found._rows.values())
+def _size(q: Scheduler) -> int:
+    found = q.queues.pending["cq"]
+    return sum(map(len, found._heads.values())) + sum(len(one.heap) for one in found._classes.values())

@@ -1,4 +1,4 @@
-"""The quota tree: that it is what the formulas say, and that a simulation leaves no trace in it."""
+"""The quota tree: it equals the formulas, and a simulation leaves it as it was."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.admission.model import UNLIMITED, ClusterQueue, Cohort, FlavorQuotas, FlavorResource, Quota, ResourceGroup
-from penstock.admission.quota import BELOW_ALL, Node, Tree, minus, plus
-from penstock.admission.state import State
+from penstock.admission.quota import BELOW_ALL, QuotaNode, QuotaTree, minus, plus
+from penstock.admission.snapshot import Snapshot
 from tests.admission.slow import Slow
 from tests.admission.worlds import FLAVORS, RESOURCES, picture, states
 from tests.graph.strategies import examples
@@ -23,8 +23,8 @@ def queue(name: str, quota: Quota, cohort: str | None = None) -> ClusterQueue:
     )
 
 
-def tree_of(*queues: ClusterQueue, cohorts: tuple[Cohort, ...] = (), inactive: tuple[str, ...] = ()) -> Tree:
-    return Tree({each.name: each for each in queues}, {each.name: each for each in cohorts}, inactive)
+def tree_of(*queues: ClusterQueue, cohorts: tuple[Cohort, ...] = (), inactive: tuple[str, ...] = ()) -> QuotaTree:
+    return QuotaTree({each.name: each for each in queues}, {each.name: each for each in cohorts}, inactive)
 
 
 def test_amounts_that_are_unlimited() -> None:
@@ -34,13 +34,13 @@ def test_amounts_that_are_unlimited() -> None:
     assert minus(5, UNLIMITED) == BELOW_ALL
 
 
-def every(state: State) -> list[tuple[str, Node]]:
+def every(state: Snapshot) -> list[tuple[str, QuotaNode]]:
     return [*state.tree.queues.items(), *state.tree.cohorts.items()]
 
 
 @examples(150)
 @given(states())
-def test_the_tree_is_what_the_formulas_say(state: State) -> None:
+def test_the_tree_is_what_the_formulas_say(state: Snapshot) -> None:
     slow = Slow(state, [each for held in state.holders.values() for each in held.values()])
     for name, node in every(state):
         assert node.height == slow.height(name)
@@ -55,33 +55,34 @@ def test_the_tree_is_what_the_formulas_say(state: State) -> None:
 
 @examples(150)
 @given(states(), st.data())
-def test_removing_undoes_adding_and_the_other_way_round(state: State, data: st.DataObject) -> None:
+def test_removing_undoes_adding_and_the_other_way_round(state: Snapshot, data: st.DataObject) -> None:
     before = picture(state)
     names = st.sampled_from(sorted(state.tree.queues))
     usages = st.dictionaries(st.sampled_from(ALL), st.integers(0, 20) | st.just(UNLIMITED))
-    for first, then in ((Node.add, Node.remove), (Node.remove, Node.add)):
+    for first, then in ((QuotaNode.add, QuotaNode.remove), (QuotaNode.remove, QuotaNode.add)):
         done = data.draw(st.lists(st.tuples(names, usages), max_size=6))
         for name, usage in done:
             first(state.tree.queues[name], usage)
-        for name, usage in data.draw(st.permutations(done)) if first is Node.add else reversed(done):
+        for name, usage in data.draw(st.permutations(done)) if first is QuotaNode.add else reversed(done):
             then(state.tree.queues[name], usage)
         assert picture(state) == before
 
 
 @examples(150)
 @given(states(), st.data())
-def test_the_order_of_adding_does_not_matter(state: State, data: st.DataObject) -> None:
+def test_the_order_of_adding_does_not_matter(state: Snapshot, data: st.DataObject) -> None:
     held = [each for found in state.holders.values() for each in found.values()]
     before = picture(state)
     for each in data.draw(st.permutations(held)):
         state.drop(each)
     assert all(used == 0 for _, node in every(state) for used in node.usage.values())
-    state.hold_all(data.draw(st.permutations(held)))
+    for workload in data.draw(st.permutations(held)):
+        state.hold(workload)
     assert {**picture(state), "holders": 0, "generations": 0} == {**before, "holders": 0, "generations": 0}
 
 
 def test_what_is_taken_from_a_queue_that_is_over_its_limit_is_given_back_exactly() -> None:
-    """A head that is kept room for may be kept less than nothing, when its queue's limits were cut."""
+    """What is reserved for a head may be negative, after the limits of its queue were reduced."""
     tree = tree_of(queue("a", Quota(5, 0), "all"), queue("b", Quota(5), "all"))
     node = tree.queues["a"]
     node.add({CPU: 8})
@@ -93,7 +94,9 @@ def test_what_is_taken_from_a_queue_that_is_over_its_limit_is_given_back_exactly
 
 @examples(150)
 @given(states(), st.sampled_from(ALL), st.integers(0, 30))
-def test_the_level_is_the_height_of_the_lowest_subtree_with_room(state: State, fr: FlavorResource, amount: int) -> None:
+def test_the_level_is_the_height_of_the_lowest_subtree_with_room(
+    state: Snapshot, fr: FlavorResource, amount: int
+) -> None:
     slow = Slow(state, [each for held in state.holders.values() for each in held.values()])
     for name, node in state.tree.queues.items():
         chain = [name, *slow.above(name)]

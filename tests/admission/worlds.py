@@ -30,15 +30,15 @@ from penstock.admission.model import (
     WhenCan,
     Workload,
 )
-from penstock.admission.quota import Node
-from penstock.admission.state import State, usage_of
+from penstock.admission.quota import QuotaNode
+from penstock.admission.snapshot import Snapshot, usage_of
 
 FLAVORS = ("red", "blue")
 RESOURCES = ("cpu", "gpu")
 CHANCE = st.integers(0, 2**40).map(Random)
 
 
-def states(**config: Any) -> st.SearchStrategy[State]:
+def states(**config: Any) -> st.SearchStrategy[Snapshot]:
     return CHANCE.map(lambda chance: state_by(chance, Config(**config)))
 
 
@@ -46,8 +46,8 @@ def pending(most: int = 3) -> st.SearchStrategy[Workload]:
     return CHANCE.map(lambda chance: pending_by(chance, most))
 
 
-def state_by(chance: Random, config: Config) -> State:
-    state = State(config)
+def state_by(chance: Random, config: Config) -> Snapshot:
+    state = Snapshot(config)
     state.flavors = {name: ResourceFlavor(name=name) for name in FLAVORS}
     together = chance.random() < 0.6
     names = ["c0"]
@@ -112,8 +112,8 @@ def _queue(chance: Random, name: str, cohorts: list[str], together: bool) -> Clu
     )
 
 
-def _holder(chance: Random, name: str, state: State) -> Workload:
-    """In some queue, whether there is room or not, but for the first flavor more often than not."""
+def _holder(chance: Random, name: str, state: Snapshot) -> Workload:
+    """In some queue, whether quota is free or not; in most cases with the first flavor."""
     queue = state.cluster_queues[chance.choice(sorted(state.cluster_queues))]
     flavors, usage = {}, {}
     for group in queue.groups:
@@ -160,10 +160,10 @@ def pending_by(chance: Random, most: int = 3) -> Workload:
     )
 
 
-def picture(state: State) -> dict[str, Any]:
+def picture(state: Snapshot) -> dict[str, Any]:
     """Everything that a decision may not change."""
 
-    def used(node: Node) -> dict[FlavorResource, int]:
+    def used(node: QuotaNode) -> dict[FlavorResource, int]:
         return {fr: amount for fr, amount in node.usage.items() if amount}
 
     return {

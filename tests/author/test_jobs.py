@@ -29,8 +29,15 @@ def codes(made: Workflow) -> list[str]:
 
 def test_the_example_of_the_design_builds_and_plans() -> None:
     prepare = ContainerJob(
-        name="prepare", image="python:3.12", command=["python", "prep.py"], outputs=[WorkflowParam("rows", int)], cpu=2, memory="4Gi", retry=3, timeout=600
-    )  # fmt: skip
+        name="prepare",
+        image="python:3.12",
+        command=["python", "prep.py"],
+        outputs=[WorkflowParam("rows", int)],
+        cpu=2,
+        memory="4Gi",
+        retry=3,
+        timeout=600,
+    )
 
     @for_loop(items=[0.1, 0.01])
     @when(prepare.outputs["rows"] > 1000)
@@ -151,7 +158,10 @@ MISTAKES = {
     "a value that is not data": (lambda: ContainerJob("a", "i", args=[object()]), "P307"),
     "a broken expression": (lambda: ContainerJob("a", "i", args=["${{ a b }}"]), "P110"),
     "an expression without an end": (lambda: ContainerJob("a", "i", args=["${{ a"]), "P110"),
-    "python's and": (lambda: ContainerJob("a", "i", when=(WorkflowParam("x", int) > 1) and (WorkflowParam("y", int) > 2)), "P306"),
+    "python's and": (
+        lambda: ContainerJob("a", "i", when=(WorkflowParam("x", int) > 1) and (WorkflowParam("y", int) > 2)),
+        "P306",
+    ),
     "python's not": (lambda: not WorkflowParam("x", int), "P306"),
     "python's for": (lambda: [x for x in WorkflowParam("x", list[int])], "P306"),
     "python's len": (lambda: len(WorkflowParam("x", list[int])), "P306"),
@@ -160,7 +170,10 @@ MISTAKES = {
     "a step that is none": (lambda: Workflow("w", [3]), "P307"),
     "a unit that is none": (lambda: Workflow("w", [], unit="step"), "P305"),
     "a parameter that is text": (lambda: Workflow("w", [], params=["x"]), "P307"),
-    "an input that nothing fills": (lambda: Workflow("w", [ContainerJob("a", "i", inputs=[WorkflowParam("x", int)])]), "P309"),
+    "an input that nothing fills": (
+        lambda: Workflow("w", [ContainerJob("a", "i", inputs=[WorkflowParam("x", int)])]),
+        "P309",
+    ),
     "an input that is not there": (lambda: ContainerJob("a", "i")(x=1), "P309"),
     "a function's unknown input": (lambda: FunctionJob("a", lambda x: x, {"y": 1}), "P309"),
     "a builtin as a function": (lambda: FunctionJob("a", print), "P307"),
@@ -178,7 +191,7 @@ MISTAKES = {
     "a class as a task": (lambda: task(int), "P305"),
     "an option that no task has": (lambda: task(gpus=1)(lambda: 1), "P305"),
     "an option that no workflow has": (lambda: workflow(queues="a")(lambda: 1), "P305"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MISTAKES)

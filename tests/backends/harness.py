@@ -1,4 +1,4 @@
-"""Plays the engine to a backend: gives it orders, takes its reports, with a deadline instead of patience."""
+"""Plays the engine to a backend: gives it specs, takes its reports, with a deadline instead of patience."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 from penstock.artifacts.blobs import Blobs
 from penstock.author.capture import recorded
 from penstock.author.pack import pack
-from penstock.backends.base import Began, Context, Ended, Inbox, Order, Report
+from penstock.backends.base import AttemptEnded, AttemptReport, AttemptSpec, AttemptStarted, BackendContext, Inbox
+from penstock.expressions.types import parse
 from penstock.graph import model
-from penstock.graph.types import parse
 
 DEADLINE = 30.0
 
@@ -22,15 +22,15 @@ DEADLINE = 30.0
 class Play:
     """One backend, one home."""
 
-    def __init__(self, home: Path, backend: Callable[[Context], Any], jobs: int = 2, **more: Any) -> None:
+    def __init__(self, home: Path, backend: Callable[[BackendContext], Any], jobs: int = 2, **more: Any) -> None:
         self.home = home
         self.blobs = Blobs(home / "blobs")
         self.inbox = Inbox(asyncio.get_running_loop())
-        self.context = Context(
+        self.context = BackendContext(
             home=home, blobs=self.blobs, inbox=self.inbox, jobs=jobs, engine="engine-1", now=time.time,
             environ=dict(os.environ), **more,
         )  # fmt: skip
-        self.reports: list[Report] = []
+        self.reports: list[AttemptReport] = []
         self.backend = backend(self.context)
 
     async def until(self, done: Callable[[], bool], seconds: float = DEADLINE) -> None:
@@ -39,19 +39,19 @@ class Play:
                 await self.inbox.wait()
                 self.reports += self.inbox.take()
 
-    def ended(self, id: str) -> Ended | None:
-        return next((r for r in self.reports if isinstance(r, Ended) and r.id == id), None)
+    def ended(self, id: str) -> AttemptEnded | None:
+        return next((r for r in self.reports if isinstance(r, AttemptEnded) and r.id == id), None)
 
-    def began(self, id: str) -> Began | None:
-        return next((r for r in self.reports if isinstance(r, Began) and r.id == id), None)
+    def began(self, id: str) -> AttemptStarted | None:
+        return next((r for r in self.reports if isinstance(r, AttemptStarted) and r.id == id), None)
 
-    async def end_of(self, *orders: Order) -> list[Ended]:
-        await self.until(lambda: all(self.ended(order.id) for order in orders))
-        return [found for order in orders if (found := self.ended(order.id)) is not None]
+    async def end_of(self, *specs: AttemptSpec) -> list[AttemptEnded]:
+        await self.until(lambda: all(self.ended(spec.id) for spec in specs))
+        return [found for spec in specs if (found := self.ended(spec.id)) is not None]
 
-    async def run(self, *orders: Order) -> list[Ended]:
+    async def run(self, *specs: AttemptSpec) -> list[AttemptEnded]:
         """Starts them, as there is room, and waits for all of them."""
-        waiting = list(orders)
+        waiting = list(specs)
         while waiting:
             count = max(self.backend.room(), 0)
             self.backend.start(waiting[:count])
@@ -59,12 +59,12 @@ class Play:
             if waiting:
                 await self.inbox.wait()
                 self.reports += self.inbox.take()
-        return await self.end_of(*orders)
+        return await self.end_of(*specs)
 
-    async def one(self, order: Order) -> Ended:
-        return (await self.run(order))[0]
+    async def one(self, spec: AttemptSpec) -> AttemptEnded:
+        return (await self.run(spec))[0]
 
-    def text(self, report: Ended | Began) -> str:
+    def text(self, report: AttemptEnded | AttemptStarted) -> str:
         """What its log says."""
         found = b""
         for name, start, end in report.log:
@@ -73,7 +73,9 @@ class Play:
         return found.decode()
 
 
-def play(home: Path, backend: Callable[[Context], Any], story: Callable[[Play], Awaitable[None]], **more: Any) -> None:
+def play(
+    home: Path, backend: Callable[[BackendContext], Any], story: Callable[[Play], Awaitable[None]], **more: Any
+) -> None:
     async def main() -> None:
         playing = Play(home, backend, **more)
         try:
@@ -109,9 +111,9 @@ def bundle_of(*steps: model.Step, blobs: Blobs) -> str:
     return blobs.put(packed[0]) if packed is not None else ""
 
 
-def order_of(step: model.Step, inputs: Mapping[str, Any] | None = None, **more: Any) -> Order:
+def spec_of(step: model.Step, inputs: Mapping[str, Any] | None = None, **more: Any) -> AttemptSpec:
     task, run, attempt = more.pop("task", step.name), more.pop("run", "test-1"), more.pop("attempt", 1)
-    return Order(
+    return AttemptSpec(
         id=f"{run}/{task}/{attempt}", run=run, task=task, attempt=attempt, step=step, action=more.pop("action", step.action),
         inputs=dict(inputs or {}), **more,
     )  # fmt: skip

@@ -41,3 +41,19 @@ def fail_as_second(how: str) -> None:
         os._exit(5)
     else:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_away(place: str, stay: bool) -> int:
+    """Starts a process that leaves the session of this one."""
+    import subprocess
+
+    code = (
+        "import os, signal, sys, time; signal.signal(15, signal.SIG_IGN); open(sys.argv[1] + '.new', 'w').write(str(os.getpid()));"
+        "os.rename(sys.argv[1] + '.new', sys.argv[1]); time.sleep(300)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, place], start_new_session=True)
+    while not os.path.exists(place):
+        time.sleep(0.01)
+    if stay:
+        time.sleep(300)
+    return process.pid

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
-from penstock.backends.base import Ended, Order
-from penstock.backends.container import Container, end_orphan_containers
-from penstock.backends.crate import container_name
+from penstock.backends.base import AttemptEnded, AttemptSpec
+from penstock.backends.container.backend import ContainerBackend
+from penstock.backends.container.orphans import end_orphan_containers
+from penstock.backends.container.spec import container_name
+from penstock.expressions.types import parse
 from penstock.graph import model
 from penstock.graph.model import Outcome
 from penstock.graph.stored import Stored
-from penstock.graph.types import parse
 from tests.backends import sample, sample_files
-from tests.backends.harness import Play, bundle_of, function_step, order_of, play, types_of
+from tests.backends.harness import Play, bundle_of, function_step, play, spec_of, types_of
 from tests.support.podman import IMAGE, Podman, Unusable
 
 Story = Callable[[Play], Awaitable[None]]
@@ -46,7 +47,7 @@ def at(podman: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
         monkeypatch.setenv(name, value)
 
     def run(story: Story) -> None:
-        play(tmp_path / "home", Container, story)
+        play(tmp_path / "home", ContainerBackend, story)
         assert podman.containers() == []
         assert not list((tmp_path / "home" / "cache" / "containers").iterdir())
 
@@ -65,12 +66,12 @@ def output(name: str, type_: str = "any", path: str | None = None) -> model.Outp
 
 def one(
     at: Callable[[Story], None], step: model.Step, inputs: dict[str, Any] | None = None, **more: Any
-) -> tuple[Ended, str]:
+) -> tuple[AttemptEnded, str]:
     """How it ended, and what its log says."""
     found: list[Any] = []
 
     async def story(engine: Play) -> None:
-        ended = await engine.one(order_of(step, inputs, **more))
+        ended = await engine.one(spec_of(step, inputs, **more))
         found.extend((ended, engine.text(ended)))
 
     at(story)
@@ -203,7 +204,7 @@ def test_inputs_lie_at_their_declared_paths_beside_the_images_files(
         digest, size = engine.blobs.put_file(tmp_path / "big.csv")
         inputs = {"plain": {"n": [1, 2]}, "table": Stored("file", digest, size, "big.csv")}
         for number in (1, 2):
-            ended = await engine.one(order_of(step, inputs, attempt=number))
+            ended = await engine.one(spec_of(step, inputs, attempt=number))
             assert ended.outcome is Outcome.SUCCEEDED, engine.text(ended)
             found.append(engine.text(ended))
 
@@ -224,22 +225,24 @@ def test_a_command_starts_in_the_users_folder_which_it_may_change(at: Callable[[
             model.Input(name="b", value=None, path="taken.txt"),
         ),
     )
-    ended, text = one(at, step, {"a": "given\n", "b": "the step's\n"}, place=str(place))
+    ended, text = one(at, step, {"a": "given\n", "b": "the step's\n"}, working_directory=str(place))
     assert text == f"{place}\nmine\ngiven\nthe step's\n"
     assert ended.outputs == {"made": "made"}
     assert {path.name: path.read_text() for path in place.iterdir()} == {
-        "here.txt": "mine\n", "taken.txt": "the user's\n", "made.txt": "made\n",
-    }  # fmt: skip
+        "here.txt": "mine\n",
+        "taken.txt": "the user's\n",
+        "made.txt": "made\n",
+    }
 
 
 def test_a_workdir_of_the_step_comes_first(at: Callable[[Story], None], tmp_path: Path) -> None:
     step = shell("pwd; echo 1 >n", output("n", "int", "n"), workdir="/data")
-    ended, text = one(at, step, place=str(tmp_path))
+    ended, text = one(at, step, working_directory=str(tmp_path))
     assert (text, ended.outputs) == ("/data\n", {"n": 1})
 
 
 def test_a_place_that_the_image_could_not_do_without_is_not_mounted_over_it(at: Callable[[Story], None]) -> None:
-    ended, text = one(at, shell("cat /etc/passwd; echo 1 >n", output("n", "int", "/n")), place="/etc")
+    ended, text = one(at, shell("cat /etc/passwd; echo 1 >n", output("n", "int", "/n")), working_directory="/etc")
     assert text.startswith("root:x:0:0:of the image")
     assert ended.outputs == {"n": 1}
 
@@ -283,10 +286,10 @@ def test_a_replica_that_fails_ends_the_others(at: Callable[[Story], None]) -> No
     assert ended.seconds < 20
 
 
-async def printed(engine: Play, order: Order, word: str) -> None:
+async def printed(engine: Play, spec: AttemptSpec, word: str) -> None:
     """Until its log has this word."""
-    await engine.until(lambda: engine.began(order.id) is not None)
-    began = engine.began(order.id)
+    await engine.until(lambda: engine.began(spec.id) is not None)
+    began = engine.began(spec.id)
     assert began is not None and began.pid is not None
     async with asyncio.timeout(20):
         while word not in engine.text(began):
@@ -294,13 +297,13 @@ async def printed(engine: Play, order: Order, word: str) -> None:
 
 
 def test_a_container_is_asked_to_stop_and_may_clean_up(at: Callable[[Story], None]) -> None:
-    order = order_of(shell('trap "echo bye; exit 0" TERM; echo ready; sleep 60 & wait'))
+    spec = spec_of(shell('trap "echo bye; exit 0" TERM; echo ready; sleep 60 & wait'))
 
     async def story(engine: Play) -> None:
-        engine.backend.start([order])
-        await printed(engine, order, "ready")
-        engine.backend.stop(order.id, 20.0)
-        (ended,) = await engine.end_of(order)
+        engine.backend.start([spec])
+        await printed(engine, spec, "ready")
+        engine.backend.stop(spec.id, 20.0)
+        (ended,) = await engine.end_of(spec)
         assert ended.outcome is Outcome.CANCELLED
         assert engine.text(ended) == "ready\nbye\n"
 
@@ -309,14 +312,14 @@ def test_a_container_is_asked_to_stop_and_may_clean_up(at: Callable[[Story], Non
 
 @pytest.mark.parametrize("grace", [0.3, 0.0])
 def test_a_container_that_does_not_listen_is_ended(at: Callable[[Story], None], podman: Podman, grace: float) -> None:
-    order = order_of(shell('trap "echo no" TERM; echo ready; while true; do sleep 60 & wait; done'))
+    spec = spec_of(shell('trap "echo no" TERM; echo ready; while true; do sleep 60 & wait; done'))
 
     async def story(engine: Play) -> None:
-        engine.backend.start([order])
-        await printed(engine, order, "ready")
+        engine.backend.start([spec])
+        await printed(engine, spec, "ready")
         began = time.monotonic()
-        engine.backend.stop(order.id, grace)
-        (ended,) = await engine.end_of(order)
+        engine.backend.stop(spec.id, grace)
+        (ended,) = await engine.end_of(spec)
         assert ended.outcome is Outcome.CANCELLED
         assert time.monotonic() - began < 8
         assert podman.containers() == []
@@ -326,9 +329,9 @@ def test_a_container_that_does_not_listen_is_ended(at: Callable[[Story], None], 
 
 def test_closing_ends_everything(at: Callable[[Story], None]) -> None:
     async def story(engine: Play) -> None:
-        order = order_of(shell("echo ready; sleep 60"))
-        engine.backend.start([order])
-        await printed(engine, order, "ready")
+        spec = spec_of(shell("echo ready; sleep 60"))
+        engine.backend.start([spec])
+        await printed(engine, spec, "ready")
 
     at(story)  # looks for containers after the end
 
@@ -340,17 +343,17 @@ def test_stopping_does_not_wait_for_an_image_that_is_being_fetched(
     tool.write_text('#!/bin/sh\n[ "$1" = create ] && exec sleep 60\n[ "$1" = kill ] && exit 125\nexit 0\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PENSTOCK_CONTAINER_TOOL", str(tool))
-    order = order_of(shell("true"))
+    spec = spec_of(shell("true"))
 
     async def story(engine: Play) -> None:
-        engine.backend.start([order])
+        engine.backend.start([spec])
         await asyncio.sleep(0.2)
-        engine.backend.stop(order.id, 20.0)
-        (ended,) = await engine.end_of(order)
+        engine.backend.stop(spec.id, 20.0)
+        (ended,) = await engine.end_of(spec)
         assert ended.outcome is Outcome.CANCELLED
 
     began = time.monotonic()
-    play(tmp_path / "home", Container, story)
+    play(tmp_path / "home", ContainerBackend, story)
     assert time.monotonic() - began < 5
 
 
@@ -362,12 +365,12 @@ def test_without_podman_and_docker_the_way_out_is_named(tmp_path: Path, monkeypa
     monkeypatch.delenv("PENSTOCK_CONTAINER_TOOL", raising=False)
 
     async def story(engine: Play) -> None:
-        ended = await engine.one(order_of(shell("true")))
+        ended = await engine.one(spec_of(shell("true")))
         assert ended.outcome is Outcome.ERRORED
         assert ended.message.startswith("P701 there is nothing here to run containers with")
         assert "--on container=process" in ended.message
 
-    play(tmp_path / "home", Container, story)
+    play(tmp_path / "home", ContainerBackend, story)
 
 
 def test_a_tool_that_is_broken_says_so_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,11 +382,11 @@ def test_a_tool_that_is_broken_says_so_itself(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PENSTOCK_CONTAINER_TOOL", str(tool))
 
     async def story(engine: Play) -> None:
-        ended = await engine.one(order_of(shell("true")))
+        ended = await engine.one(spec_of(shell("true")))
         assert (ended.outcome, ended.exit_code) == (Outcome.ERRORED, None)
         assert ended.message == "docker: Cannot connect to the Docker daemon."
 
-    play(tmp_path / "home", Container, story)
+    play(tmp_path / "home", ContainerBackend, story)
 
 
 def test_an_image_that_is_not_there_is_an_error(at: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,9 +424,11 @@ def test_functions_run_in_an_image_that_has_only_python(
     image = podman.with_python()
     (tmp_path / "table.csv").write_text("1\n2\n3\n")
 
-    def ordered(engine: Play, function: Callable[..., Any], inputs: dict[str, Any], returns: str = "any") -> Order:
+    def ordered(
+        engine: Play, function: Callable[..., Any], inputs: dict[str, Any], returns: str = "any"
+    ) -> AttemptSpec:
         step = function_in(image, function, returns)
-        return order_of(step, inputs, bundle=bundle_of(step, blobs=engine.blobs), place=str(tmp_path))
+        return spec_of(step, inputs, bundle=bundle_of(step, blobs=engine.blobs), working_directory=str(tmp_path))
 
     async def story(engine: Play) -> None:
         added = ordered(engine, sample.add, {"a": 2, "b": 3}, "int")
@@ -438,8 +443,11 @@ def test_functions_run_in_an_image_that_has_only_python(
         large = ordered(engine, sample_files.big, {"n": 100})
         ended = await engine.run(added, counted, failed, large)
         assert [one.outcome for one in ended] == [
-            Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUCCEEDED,
-        ], ended  # fmt: skip
+            Outcome.SUCCEEDED,
+            Outcome.SUCCEEDED,
+            Outcome.FAILED,
+            Outcome.SUCCEEDED,
+        ], ended
         assert ended[0].outputs == {"result": 5}
         stored = ended[1].outputs["result"]
         assert isinstance(stored, Stored) and engine.blobs.get(stored.digest) == b"found 3 PosixPath"
@@ -461,15 +469,15 @@ def test_a_function_in_an_image_without_python_says_what_is_missing(at: Callable
 DIES = """
 import asyncio, sys
 from pathlib import Path
-from penstock.backends.container import Container
-from tests.backends.harness import Play, order_of
+from penstock.backends.container.backend import ContainerBackend
+from tests.backends.harness import Play, spec_of
 from tests.backends.test_container import printed, shell
 
 async def main():
-    engine = Play(Path(sys.argv[1]), Container)
-    order = order_of(shell("echo ready; sleep 60"))
-    engine.backend.start([order])
-    await printed(engine, order, "ready")
+    engine = Play(Path(sys.argv[1]), ContainerBackend)
+    spec = spec_of(shell("echo ready; sleep 60"))
+    engine.backend.start([spec])
+    await printed(engine, spec, "ready")
     print("ready", flush=True)
     await asyncio.sleep(60)
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from penstock.backends.container import end_orphan_containers
+from penstock.backends.container.orphans import end_orphan_containers
+from penstock.expressions.types import parse
 from penstock.graph.model import Input, Mount, Outcome, Output, Part, Pod, Step
-from penstock.graph.types import parse
 from tests.backends import sample
-from tests.backends.harness import Play, bundle_of, function_step, order_of
+from tests.backends.harness import Play, bundle_of, function_step, spec_of
 from tests.backends.test_container import Story, at, one, output, podman, shell  # noqa: F401 - two are fixtures
 from tests.support.podman import IMAGE, Podman
 
@@ -40,21 +40,24 @@ def test_mounted_folders_are_there_and_those_of_the_run_are_shared(at: Callable[
         "echo $(cat /in/x /work/given) > /work/sub/n; cat /conf/a /one; ls /scratch /conf; touch /scratch/s; touch /conf/b || echo kept",
         output("n", "int", "/work/sub/n"),
         mounts=(
-            Mount(name="w", path="/work", scope="run"), Mount(name="s", path="/scratch"), Mount(name="c", path="/conf", scope="given", files={"a": "A\n"}, read_only=True),
+            Mount(name="w", path="/work", scope="run"),
+            Mount(name="s", path="/scratch"),
+            Mount(name="c", path="/conf", scope="given", files={"a": "A\n"}, read_only=True),
             Mount(name="c", path="/one", scope="given", files={"a": "1\n"}, sub_path="a"),
         ),
         inputs=(Input(name="x", value=None, path="/in/x"), Input(name="g", value=None, path="/work/given")),
-        name="first", workdir="/work/sub",
-    )  # fmt: skip
+        name="first",
+        workdir="/work/sub",
+    )
     second = shell(
         "cat /elsewhere/n", name="second", mounts=(Mount(name="w", path="/elsewhere", scope="run", sub_path="sub"),)
     )
 
     async def story(engine: Play) -> None:
-        ended = await engine.one(order_of(first, {"x": 4, "g": 2}))
+        ended = await engine.one(spec_of(first, {"x": 4, "g": 2}))
         assert ended.outputs == {"n": 42}, engine.text(ended)
         assert engine.text(ended).startswith("A\n1\n") and engine.text(ended).count("kept\n") == 1, engine.text(ended)
-        ended = await engine.one(order_of(second))
+        ended = await engine.one(spec_of(second))
         assert engine.text(ended) == "42\n"
 
     at(story)
@@ -75,9 +78,9 @@ def test_a_link_in_a_shared_folder_does_not_open_the_machine(at: Callable[[Story
     ]
 
     async def story(engine: Play) -> None:
-        assert (await engine.one(order_of(make))).outcome == "succeeded"
+        assert (await engine.one(spec_of(make))).outcome == "succeeded"
         for number, step in enumerate(bad):
-            ended = await engine.one(order_of(step, {"x": 1}, task=f"bad-{number}"))
+            ended = await engine.one(spec_of(step, {"x": 1}, task=f"bad-{number}"))
             assert ended.outcome != "succeeded" and "link" in ended.message, ended
 
     at(story)
@@ -89,16 +92,29 @@ def test_a_link_in_a_shared_folder_does_not_open_the_machine(at: Callable[[Story
 
 def test_parts_share_folders_and_hand_on_results(at: Callable[[Story], None]) -> None:  # noqa: F811
     step = pod(
-        sh("a", "cat /in/x > /work/copy; echo '[\"x y\", 2]' > /tekton/a/list; echo -n tmp > /tmp/r; echo 1 > /tekton/results/first",
-           results={"list": "/tekton/a/list", "tmp": "/tmp/r"}),
+        sh(
+            "a",
+            "cat /in/x > /work/copy; echo '[\"x y\", 2]' > /tekton/a/list; echo -n tmp > /tmp/r; echo 1 > /tekton/results/first",
+            results={"list": "/tekton/a/list", "tmp": "/tmp/r"},
+        ),
         Part(name="b", image=IMAGE, command=("echo",), args=("$(steps.a.results.list[*])", "$(steps.a.results.tmp)")),
-        sh("c", "pwd; cat copy; cat /tekton/results/first >/tekton/results/second; echo $E", workdir="/work", env={"E": "$(steps.a.results.list[0])"}),
+        sh(
+            "c",
+            "pwd; cat copy; cat /tekton/results/first >/tekton/results/second; echo $E",
+            workdir="/work",
+            env={"E": "$(steps.a.results.list[0])"},
+        ),
         sh("d", "echo never", when=({"input": "$(steps.a.results.list[1])", "operator": "notin", "values": ["2"]},)),
         sh("e", "#!/bin/sh -e\nfalse\n", on_error="continue"),
         sh("f", "cat $(steps.e.exitCode.path); cat /data/kept"),
-        inputs=(Input(name="x", value=None, path="/in/x"),), mounts=(Mount(name="w", path="/work"),),
-        outputs=[("first", "int", "/tekton/results/first"), ("second", "int", "/tekton/results/second"), ("said", "str", "/dev/stdout")],
-    )  # fmt: skip
+        inputs=(Input(name="x", value=None, path="/in/x"),),
+        mounts=(Mount(name="w", path="/work"),),
+        outputs=[
+            ("first", "int", "/tekton/results/first"),
+            ("second", "int", "/tekton/results/second"),
+            ("said", "str", "/dev/stdout"),
+        ],
+    )
     ended, log = one(at, step, {"x": "7\n"})
     assert ended.outcome is Outcome.SUCCEEDED, (ended, log)
     assert ended.outputs == {"first": 1, "second": 1, "said": "1of the image"}
@@ -110,10 +126,14 @@ def test_parts_share_folders_and_hand_on_results(at: Callable[[Story], None]) ->
 def test_outputs_come_from_main_and_sidecars_share_its_network(at: Callable[[Story], None]) -> None:  # noqa: F811
     step = pod(
         sh("init", "ls -l /proc/self/ns/net | sed 's/.*net:/net:/' > /work/init"),
-        sh("main", "ls -l /proc/self/ns/net | sed 's/.*net:/net:/'; cat /work/init /work/side; echo 5 > /tmp/out.txt; echo 6 > /deep/er/n"),
+        sh(
+            "main",
+            "ls -l /proc/self/ns/net | sed 's/.*net:/net:/'; cat /work/init /work/side; echo 5 > /tmp/out.txt; echo 6 > /deep/er/n",
+        ),
         sh("side", "ls -l /proc/self/ns/net | sed 's/.*net:/net:/' > /work/side; sleep 1000", sidecar=True),
-        mounts=(Mount(name="w", path="/work"),), outputs=[("n", "int", "/tmp/out.txt"), ("m", "int", "/deep/er/n")],
-    )  # fmt: skip
+        mounts=(Mount(name="w", path="/work"),),
+        outputs=[("n", "int", "/tmp/out.txt"), ("m", "int", "/deep/er/n")],
+    )
     began = time.monotonic()
     ended, log = one(at, step)
     assert ended.outputs == {"n": 5, "m": 6}, (ended, log)
@@ -163,13 +183,13 @@ def test_stop_in_the_middle_ends_all_containers(at: Callable[[Story], None], pod
             sh("b", "sleep 1000", needs=()),
             sh("s", "sleep 1000", sidecar=True),
         ]
-        order = order_of(pod(*parts, sh("c", "echo never", needs=("a",))))
-        engine.backend.start([order])
+        spec = spec_of(pod(*parts, sh("c", "echo never", needs=("a",))))
+        engine.backend.start([spec])
         async with asyncio.timeout(30):
             while len(await asyncio.to_thread(podman.containers)) < 3:
                 await asyncio.sleep(0.05)
-        engine.backend.stop(order.id, grace)
-        [ended] = await engine.end_of(order)
+        engine.backend.stop(spec.id, grace)
+        [ended] = await engine.end_of(spec)
         assert ended.outcome is Outcome.CANCELLED and podman.containers() == []
 
     at(story)
@@ -178,16 +198,16 @@ def test_stop_in_the_middle_ends_all_containers(at: Callable[[Story], None], pod
 CRASH = """
 import asyncio, os, sys
 from pathlib import Path
-from penstock.backends.container import Container
-from tests.backends.harness import order_of, play
+from penstock.backends.container.backend import ContainerBackend
+from tests.backends.harness import spec_of, play
 from tests.backends.test_container_pod import pod, sh
 home = Path(sys.argv[1])
 async def story(engine):
-    engine.backend.start([order_of(pod(sh("s", "sleep 1000", sidecar=True), sh("a", "echo up; sleep 1000")))])
+    engine.backend.start([spec_of(pod(sh("s", "sleep 1000", sidecar=True), sh("a", "echo up; sleep 1000")))])
     while "up" not in (text := "".join(path.read_text() for path in home.glob("logs/*/*.log"))):
         await asyncio.sleep(0.05)
     os._exit(7)
-play(home, Container, story)
+play(home, ContainerBackend, story)
 """
 
 
@@ -206,7 +226,7 @@ def test_a_function_finds_the_folders_that_its_step_mounts(at: Callable[[Story],
     step = dataclasses.replace(step, action=action, mounts=(folder,))
 
     async def story(engine: Play) -> None:
-        ended = await engine.one(order_of(step, {"folder": "/work"}, bundle=bundle_of(step, blobs=engine.blobs)))
+        ended = await engine.one(spec_of(step, {"folder": "/work"}, bundle=bundle_of(step, blobs=engine.blobs)))
         assert ended.outputs == {"result": ["a", "b"]}, (ended, engine.text(ended))
 
     at(story)

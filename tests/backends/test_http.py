@@ -8,20 +8,21 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.backends.base import Ended
-from penstock.backends.http import MOST, Http
+from penstock.backends.base import AttemptEnded
+from penstock.backends.http import MOST, HttpBackend
+from penstock.expressions.parse import Expr
+from penstock.expressions.types import parse
 from penstock.graph import model
-from penstock.graph.expr import Expr
 from penstock.graph.model import MISSING
 from penstock.graph.stored import Stored
-from penstock.graph.types import parse
-from tests.backends.harness import Play, order_of, play
+from tests.backends.harness import Play, play, spec_of
 
 
 class Server(ThreadingHTTPServer):
@@ -58,8 +59,26 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"SSH-2.0-something\r\n")
         elif name == "moved":
             self.say(302, b"", Location="/json")
+        elif name == "round":
+            self.say(302, b"", Location="/round")
         elif name == "away":
             self.say(302, b"", Location=f"http://localhost:{self.server.server_port}/json")
+        elif name == "to":
+            self.say(int(self.headers.get("x-status", "302")), b"", Location=self.path.partition("?")[2])
+        elif name == "nowhere":
+            self.say(302, b"")
+        elif name == "endless":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(b"x" * 65536)
+        elif name == "chunked":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+        elif name == "huge":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n")
         elif name.isdigit():
             self.say(int(name), b'{"error":\n "for a reason"}')
         else:
@@ -106,14 +125,14 @@ def step(url: str, *outputs: model.Output, **more: Any) -> model.Step:
     return model.Step(name="ask", action=model.Http(url=url, **more), outputs=outputs)
 
 
-def asked(home: Path, one: model.Step, inputs: dict[str, Any] | None = None) -> Ended:
-    found: list[Ended] = []
+def asked(home: Path, one: model.Step, inputs: dict[str, Any] | None = None) -> AttemptEnded:
+    found: list[AttemptEnded] = []
 
     async def story(playing: Play) -> None:
-        found.append(await playing.one(order_of(one, inputs)))
+        found.append(await playing.one(spec_of(one, inputs)))
         assert playing.backend.room() == MOST
 
-    play(home, Http, story)
+    play(home, HttpBackend, story)
     return found[0]
 
 
@@ -122,17 +141,26 @@ def test_outputs_are_expressions_over_the_response(server: Server, tmp_path: Pat
         tmp_path,
         step(
             f"{server.url}/json",
-            output("id", "int", "response.body.id"), output("status", "int", "response.status"), output("all"),
-            output("kind", "str", "response.headers['content-type']"), output("two", "str", "response.headers['x-two']"),
-            output("given", "str", "inputs.word + '!'"), output("text", "str"),
+            output("id", "int", "response.body.id"),
+            output("status", "int", "response.status"),
+            output("all"),
+            output("kind", "str", "response.headers['content-type']"),
+            output("two", "str", "response.headers['x-two']"),
+            output("given", "str", "inputs.word + '!'"),
+            output("text", "str"),
         ),
         {"word": "hi"},
-    )  # fmt: skip
+    )
     assert ended.outcome == "succeeded", ended
     assert ended.outputs == {
-        "id": 7, "status": 200, "all": {"id": 7, "tags": ["a", "b"]}, "kind": "application/json", "two": "a, b",
-        "given": "hi!", "text": '{"id": 7, "tags": ["a", "b"]}',
-    }  # fmt: skip
+        "id": 7,
+        "status": 200,
+        "all": {"id": 7, "tags": ["a", "b"]},
+        "kind": "application/json",
+        "two": "a, b",
+        "given": "hi!",
+        "text": '{"id": 7, "tags": ["a", "b"]}',
+    }
 
 
 @pytest.mark.parametrize(("name", "body"), [("text", "plain words"), ("latin", "né"), ("empty", "")])
@@ -142,12 +170,12 @@ def test_a_body_that_is_not_json_is_text(server: Server, tmp_path: Path, name: s
 
 def test_a_file_is_the_bytes_of_the_body(server: Server, tmp_path: Path) -> None:
     async def story(playing: Play) -> None:
-        ended = await playing.one(order_of(step(f"{server.url}/bytes", output("image", "file"))))
+        ended = await playing.one(spec_of(step(f"{server.url}/bytes", output("image", "file"))))
         stored = ended.outputs["image"]
         assert isinstance(stored, Stored) and stored.kind == "file"
         assert playing.blobs.get(stored.digest) == b"\x00\xff\x01"
 
-    play(tmp_path, Http, story)
+    play(tmp_path, HttpBackend, story)
 
 
 def test_a_large_body_is_stored(server: Server, tmp_path: Path) -> None:
@@ -162,8 +190,10 @@ def test_what_is_sent(server: Server, tmp_path: Path) -> None:
     asked(tmp_path, step(f"{secret}/json?q=a b&r=%20#part"))
     first, second, third = server.asked
     assert (first["method"], first["body"], first["headers"]["content-type"]) == (
-        "POST", '{"a":null,"b":[1]}', "application/json",
-    )  # fmt: skip
+        "POST",
+        '{"a":null,"b":[1]}',
+        "application/json",
+    )
     assert first["headers"]["x-n"] == "5" and first["headers"]["user-agent"] == "penstock"
     assert (second["method"], second["body"], second["headers"]["content-type"]) == ("PUT", "words", "text/x")
     assert third["path"] == "/json?q=a%20b&r=%20"
@@ -180,6 +210,81 @@ def test_a_redirect_to_another_host_does_not_get_the_password(server: Server, tm
     asked(tmp_path, step(f"{server.url}/away", headers=headers))
     assert ["authorization" in one["headers"] for one in server.asked] == [True, True, True, False]
     assert all(one["headers"]["x-other"] == "kept" for one in server.asked)
+
+
+SECRETS = {
+    "Authorization": "Bearer s", "Cookie": "s=1", "X-Api-Key": "s", "PRIVATE-TOKEN": "s", "X-Auth-Token": "s", "Api-Secret": "s",
+    "X-Amz-Security-Token": "s", "X-CSRF-Token": "s", "Session": "s", "x-goog-api-key": "s", "CF-Access-Client-Id": "s",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("status", ["301", "302", "303", "307", "308"])
+def test_nothing_that_could_be_a_secret_follows_to_another_place(server: Server, tmp_path: Path, status: str) -> None:
+    other = Server()
+    threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        back = f"{server.url}/json"
+        headers = {**SECRETS, "Accept": "text/x", "X-Status": status}
+        for place in (
+            "/json",
+            f"{other.url}/json",
+            f"http://LOCALHOST:{server.server_port}/json",
+            f"{other.url}/to?{back}",
+        ):
+            ended = asked(
+                tmp_path, step(f"{server.url}/to?{place}", output("id", "int", "response.body.id"), headers=headers)
+            )
+            assert ended.outputs == {"id": 7}, ended.message
+    finally:
+        other.shutdown()
+        other.server_close()
+    known = {name.lower() for name in SECRETS}
+    same = [known <= one["headers"].keys() for one in server.asked]
+    assert same == [True, True, True, True, False, True, False]  # the last: once away, they do not come back
+    assert not any(known & one["headers"].keys() for one in (*other.asked, server.asked[4], server.asked[6]))
+    assert all(one["headers"]["accept"] == "text/x" for one in (*server.asked, *other.asked))
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("to?file:///etc/passwd", "file:///etc/passwd is neither http nor https"),
+        ("to?ftp://127.0.0.1/x", "ftp://127.0.0.1/x is neither http nor https"),
+        ("to?data:,hello", "data:,hello is neither http nor https"),
+        ("to?/to", "it does not say where to"),
+        ("nowhere", "it does not say where to"),
+    ],
+)
+def test_a_redirect_that_is_not_followed_is_a_failure(server: Server, tmp_path: Path, path: str, why: str) -> None:
+    for condition in (None, Expr.of("response.status < 400")):
+        ended = asked(tmp_path, step(f"{server.url}/{path}", output("all"), success_condition=condition))
+        assert ended.outcome == "failed" and ended.outputs == {}
+        assert f"answered 302 Found, a redirect that is not followed: {why}" in ended.message, ended.message
+
+
+def test_a_redirect_in_a_circle_is_a_failure(server: Server, tmp_path: Path) -> None:
+    ended = asked(tmp_path, step(f"{server.url}/round", output("all")))
+    assert ended.outcome == "failed" and "it leads in a circle" in ended.message and "/round" in ended.message
+    assert len(server.asked) <= 11
+
+
+def test_what_changes_something_is_not_sent_again(server: Server, tmp_path: Path) -> None:
+    ended = asked(tmp_path, step(f"{server.url}/to?/json", method="PUT", body="x", headers={"X-Status": "307"}))
+    assert ended.outcome == "failed" and "a PUT request is not sent again" in ended.message
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("path", ["endless", "chunked", "huge"])
+def test_an_answer_may_be_so_long(server: Server, tmp_path: Path, path: str) -> None:
+    found: list[AttemptEnded] = []
+
+    async def story(playing: Play) -> None:
+        playing.blobs.limits.value = 1_000_000
+        found.append(await playing.one(spec_of(step(f"{server.url}/{path}", output("all")))))
+
+    play(tmp_path, HttpBackend, story)
+    assert found[0].outcome == "failed" and "is larger than 1000000, the most that is taken" in found[0].message
+    assert "PENSTOCK_LARGEST_VALUE" in found[0].message
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503])
@@ -201,8 +306,9 @@ def test_the_authors_condition_decides(server: Server, tmp_path: Path) -> None:
     assert ends("404", "response.status == 404") == ("succeeded", "")
     assert ends("json", "response.body.id == inputs.id")[0] == "succeeded"
     assert ends("json", "response.body.id > 7") == (
-        "failed", f'GET {server.url}/json answered 200 OK: {{"id": 7, "tags": ["a", "b"]}}',
-    )  # fmt: skip
+        "failed",
+        f'GET {server.url}/json answered 200 OK: {{"id": 7, "tags": ["a", "b"]}}',
+    )
     assert ends("json", "response.body.id") == ("failed", "its success condition is 7, which is neither true nor false")
     outcome, message = ends("json", "response.body.nothing > 1")
     assert outcome == "failed" and "nothing" in message
@@ -243,8 +349,9 @@ def test_nobody_listens(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     ended = asked(tmp_path, step(f"http://127.0.0.1:{port}/"))
     assert (ended.outcome, ended.message) == (
-        "errored", f"GET http://127.0.0.1:{port}/: nobody listens at 127.0.0.1:{port}",
-    )  # fmt: skip
+        "errored",
+        f"GET http://127.0.0.1:{port}/: nobody listens at 127.0.0.1:{port}",
+    )
 
 
 @pytest.mark.parametrize(
@@ -258,24 +365,24 @@ def test_answers_that_are_none(server: Server, tmp_path: Path, path: str, messag
 
 def test_stop_hangs_up(server: Server, tmp_path: Path) -> None:
     async def story(playing: Play) -> None:
-        order = order_of(step(f"{server.url}/slow"))
-        playing.backend.stop(order.id, 1.0)
-        playing.backend.start([order])
+        spec = spec_of(step(f"{server.url}/slow"))
+        playing.backend.stop(spec.id, 1.0)
+        playing.backend.start([spec])
         assert await asyncio.to_thread(server.waiting.wait, 10)
-        playing.backend.stop(order.id, 10.0)
-        [ended] = await playing.end_of(order)
+        playing.backend.stop(spec.id, 10.0)
+        [ended] = await playing.end_of(spec)
         assert ended.outcome == "cancelled"
         assert await asyncio.to_thread(server.hung_up.wait, 10)
-        await playing.one(order_of(step(f"{server.url}/json"), task="after"))
-        assert len([report for report in playing.reports if isinstance(report, Ended)]) == 2
+        await playing.one(spec_of(step(f"{server.url}/json"), task="after"))
+        assert len([report for report in playing.reports if isinstance(report, AttemptEnded)]) == 2
 
-    play(tmp_path, Http, story)
+    play(tmp_path, HttpBackend, story)
 
 
 def test_close_hangs_up(server: Server, tmp_path: Path) -> None:
     async def story(playing: Play) -> None:
-        playing.backend.start([order_of(step(f"{server.url}/slow"))])
+        playing.backend.start([spec_of(step(f"{server.url}/slow"))])
         assert await asyncio.to_thread(server.waiting.wait, 10)
 
-    play(tmp_path, Http, story)
+    play(tmp_path, HttpBackend, story)
     assert server.hung_up.wait(10)

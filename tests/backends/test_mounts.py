@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from penstock.backends import mounts
-from penstock.backends.base import Ended
-from penstock.backends.process import Process
+from penstock.backends.base import AttemptEnded
+from penstock.backends.local.process import ProcessBackend
+from penstock.expressions.types import parse
 from penstock.graph.model import Container, Input, Mount, Output, Script, Step
 from penstock.graph.stored import Stored
-from penstock.graph.types import parse
-from tests.backends.harness import Play, order_of, play
+from tests.backends.harness import Play, play, spec_of
 
 HERE = os.getcwd()
 
@@ -24,29 +24,33 @@ def step(source: str, *folders: Mount, name: str = "work", **more: Any) -> Step:
     return Step(name=name, action=action, mounts=folders, **more)
 
 
-def ran(home: Path, *steps: Step, together: bool = False, **more: Any) -> list[tuple[Ended, str]]:
+def ran(home: Path, *steps: Step, together: bool = False, **more: Any) -> list[tuple[AttemptEnded, str]]:
     """Each after the other, or all together: how it ended, and what it printed."""
-    found: list[tuple[Ended, str]] = []
+    found: list[tuple[AttemptEnded, str]] = []
 
     async def story(playing: Play) -> None:
-        orders = [
-            order_of(one, more.get("inputs"), task=f"{one.name}-{number}", place=HERE)
+        specs = [
+            spec_of(one, more.get("inputs"), task=f"{one.name}-{number}", working_directory=HERE)
             for number, one in enumerate(steps)
         ]
-        for group in [orders] if together else [[order] for order in orders]:
+        for group in [specs] if together else [[spec] for spec in specs]:
             found.extend((ended, playing.text(ended)) for ended in await playing.run(*group))
 
-    play(home, Process, story, jobs=more.get("jobs", 2))
+    play(home, ProcessBackend, story, jobs=more.get("jobs", 2))
     return found
 
 
-def good(found: list[tuple[Ended, str]]) -> list[str]:
+def good(found: list[tuple[AttemptEnded, str]]) -> list[str]:
     assert all(ended.outcome == "succeeded" for ended, _ in found), found
     return [text for _, text in found]
 
 
 def test_a_folder_of_the_task_is_its_own_and_goes_with_it(tmp_path: Path) -> None:
-    one = step("ls -A /data; echo x > /data/x; echo /data/x $WHERE; cd /data && pwd", Mount(name="d", path="/data"), env={"WHERE": "in:/data"})  # fmt: skip
+    one = step(
+        "ls -A /data; echo x > /data/x; echo /data/x $WHERE; cd /data && pwd",
+        Mount(name="d", path="/data"),
+        env={"WHERE": "in:/data"},
+    )
     first, second = good(ran(tmp_path, one, one))
     folder = tmp_path / "work/test-1/work-0.1/root/data"
     assert first == f"{folder}/x in:{folder}\n{folder}\n"
@@ -56,7 +60,11 @@ def test_a_folder_of_the_task_is_its_own_and_goes_with_it(tmp_path: Path) -> Non
 
 def test_a_folder_of_the_run_is_shared_and_outlives_tasks_failures_and_engines(tmp_path: Path) -> None:
     shared = Mount(name="d", path="/data", scope="run")
-    ended = ran(tmp_path, step("echo 1 >> /data/sub/n", shared, workdir="/data/sub"), step("echo 2 >> n; false; exit 3", shared, workdir="/data/sub"))  # fmt: skip
+    ended = ran(
+        tmp_path,
+        step("echo 1 >> /data/sub/n", shared, workdir="/data/sub"),
+        step("echo 2 >> n; false; exit 3", shared, workdir="/data/sub"),
+    )
     assert [one.outcome for one, _ in ended] == ["succeeded", "failed"]
     other = Mount(name="d", path="/elsewhere", scope="run", sub_path="/sub/../sub", read_only=True)
     [text] = good(ran(tmp_path, step("cat /elsewhere/n", other)))
@@ -75,7 +83,13 @@ def test_the_folders_of_a_run_go_when_it_is_over(tmp_path: Path) -> None:
 
 def test_tasks_may_share_a_folder_at_the_same_time(tmp_path: Path) -> None:
     shared = Mount(name="d", path="/data", scope="run", sub_path="deep/er", files={"deep/er/head": "first\n"})
-    steps = [step(f"cat /data/head; i=0; while [ $i -lt 50 ]; do echo {n} >> /data/all; i=$((i+1)); done; echo changed >> /data/head", shared) for n in range(8)]  # fmt: skip
+    steps = [
+        step(
+            f"cat /data/head; i=0; while [ $i -lt 50 ]; do echo {n} >> /data/all; i=$((i+1)); done; echo changed >> /data/head",
+            shared,
+        )
+        for n in range(8)
+    ]
     texts = good(ran(tmp_path, *steps, together=True, jobs=8))
     assert all(text.startswith("first\n") for text in texts)
     folder = tmp_path / "work/test-1/volumes/d/deep/er"
@@ -98,8 +112,10 @@ def test_given_files_are_laid_and_may_be_for_reading_only(tmp_path: Path) -> Non
 def test_one_folder_may_be_mounted_twice(tmp_path: Path) -> None:
     one = step(
         "echo 1 > /a/x; cat /b/x; echo 2 > /c/y; cat /a/sub/y",
-        Mount(name="v", path="/a"), Mount(name="v", path="/b/"), Mount(name="v", path="/c", sub_path="sub"),
-    )  # fmt: skip
+        Mount(name="v", path="/a"),
+        Mount(name="v", path="/b/"),
+        Mount(name="v", path="/c", sub_path="sub"),
+    )
     assert good(ran(tmp_path, one)) == ["1\n2\n"]
 
 
@@ -108,7 +124,8 @@ def test_declared_paths_below_a_mounted_folder_lie_in_it(tmp_path: Path) -> None
         digest = playing.blobs.put(b"given\n")
         one = step(
             "cd /data; cat in/a.txt text; echo 7 > out.txt; echo 8 > /data/inner/n",
-            Mount(name="d", path="/data", scope="run"), Mount(name="i", path="/data/inner"),
+            Mount(name="d", path="/data", scope="run"),
+            Mount(name="i", path="/data/inner"),
             inputs=(
                 Input(name="a", value=None, type=parse("file"), path="/data/in/a.txt"),
                 Input(name="t", value=None, path="/data/text"),
@@ -117,15 +134,15 @@ def test_declared_paths_below_a_mounted_folder_lie_in_it(tmp_path: Path) -> None
                 Output(name="o", type=parse("int"), path="/data/out.txt"),
                 Output(name="n", type=parse("int"), path="/data/inner/n"),
             ),
-        )  # fmt: skip
+        )
         for number in (1, 2):
             inputs = {"a": Stored("file", digest, 6, "a.txt"), "t": number}
-            ended = await playing.one(order_of(one, inputs, attempt=number, place=HERE))
+            ended = await playing.one(spec_of(one, inputs, attempt=number, working_directory=HERE))
             assert ended.outputs == {"o": 7, "n": 8}, ended
             assert playing.text(ended) == f"given\n{number}"
             digest = playing.blobs.put(b"given\n")
 
-    play(tmp_path, Process, story)
+    play(tmp_path, ProcessBackend, story)
     assert sorted(os.listdir(tmp_path / "work/test-1/volumes/d")) == ["in", "out.txt", "text"]
 
 
@@ -163,10 +180,10 @@ def test_a_mounted_path_is_not_found_in_the_folder_that_the_run_started_in(tmp_p
     async def story(playing: Play) -> None:
         for workdir in (None, "sub"):
             one = step(f"pwd; echo x > {top}/scratch; cat {top}/scratch", Mount(name="t", path=top), workdir=workdir)
-            ended = await playing.one(order_of(one, place=str(place), task=f"t-{workdir}"))
+            ended = await playing.one(spec_of(one, working_directory=str(place), task=f"t-{workdir}"))
             assert playing.text(ended) == f"{place / (workdir or '')}\nx\n".replace("/\n", "\n"), ended
 
-    play(tmp_path / "home", Process, story)
+    play(tmp_path / "home", ProcessBackend, story)
     assert not Path(f"{top}/scratch").exists()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.orphans import end_orphans, find_orphans
+from penstock.backends.local.orphans import end_orphans, find_orphans
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 

@@ -24,7 +24,7 @@ RUN = """
 import json, sys
 from pathlib import Path
 from penstock.artifacts.blobs import Blobs
-from penstock.backends.loader import Loader
+from penstock.backends.local.loader import Loader
 home, bundle, calls = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
 loader = Loader(Blobs(home / "blobs"), home / "cache")
 for module, name, code, place, inputs in calls:
@@ -132,9 +132,12 @@ def test_files_of_the_same_name_with_neighbours_of_the_same_name_are_kept_apart(
     graphs = []
     for number in (1, 2):
         folder = write(
-            tmp_path / f"src{number}", flow=FLOW, helper=f"def scale(x): return {number}00\n", lazy____init__="",
+            tmp_path / f"src{number}",
+            flow=FLOW,
+            helper=f"def scale(x): return {number}00\n",
+            lazy____init__="",
             lazy__inside=f"MORE = {number}\n",
-        )  # fmt: skip
+        )
         graphs.append(load_graph(folder / "flow.py"))
     bundle = packed(tmp_path, *graphs)
     calls = [call_of(graphs[0], x=1), call_of(graphs[1], x=1), call_of(graphs[0], x=1), call_of(graphs[1], x=1)]
@@ -161,8 +164,12 @@ def test_data_beside_the_module_is_found_where_it_is(tmp_path: Path) -> None:
 
 def test_packages_and_relative_imports(tmp_path: Path) -> None:
     write(
-        tmp_path / "src", pkg____init__="BASE = 5\n", pkg__low="from . import BASE\nfrom .deep.more import X\ndef low(): return BASE + X\n",
-        pkg__deep____init__="", pkg__deep__more="X = 1\n", space__thing="Y = 30\n",
+        tmp_path / "src",
+        pkg____init__="BASE = 5\n",
+        pkg__low="from . import BASE\nfrom .deep.more import X\ndef low(): return BASE + X\n",
+        pkg__deep____init__="",
+        pkg__deep__more="X = 1\n",
+        space__thing="Y = 30\n",
         flow="""
             import pkg.low
             from space.thing import Y
@@ -176,7 +183,7 @@ def test_packages_and_relative_imports(tmp_path: Path) -> None:
             def flow():
                 return work()
             """,
-    )  # fmt: skip
+    )
     graph = load_graph(tmp_path / "src" / "flow.py")
     bundle = packed(tmp_path, graph)
     os.rename(tmp_path / "src", tmp_path / "gone")
@@ -311,12 +318,23 @@ def test_without_a_bundle_functions_are_found_from_the_place_of_the_run(tmp_path
 
 def test_what_is_missing_is_named_with_the_way_out(tmp_path: Path) -> None:
     write(
-        tmp_path / "src", mod="def work(): pass\n", needs="import surely_not_installed\n", breaks="1 / 0\n", deep="import needs\n"
-    )  # fmt: skip
+        tmp_path / "src",
+        mod="def work(): pass\n",
+        needs="import surely_not_installed\n",
+        breaks="1 / 0\n",
+        deep="import needs\n",
+    )
     place = str(tmp_path / "src")
-    calls = [(module, name, "", place, {}) for module, name in (
-        ("nowhere", "f"), ("mod", "wurk"), ("needs", "f"), ("deep", "f"), ("breaks", "f"),
-    )]  # fmt: skip
+    calls = [
+        (module, name, "", place, {})
+        for module, name in (
+            ("nowhere", "f"),
+            ("mod", "wurk"),
+            ("needs", "f"),
+            ("deep", "f"),
+            ("breaks", "f"),
+        )
+    ]
     said = elsewhere(tmp_path, "", calls)
     assert all("P702" in line for line in said)
     assert "there is no module 'nowhere' here" in said[0] and place in said[0]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from penstock.backends.base import Ended
-from penstock.backends.orphans import end_orphans, find_orphans
-from penstock.backends.process import Process
+from penstock.backends.base import AttemptEnded
+from penstock.backends.local.orphans import end_orphans, find_orphans
+from penstock.backends.local.process import ProcessBackend
+from penstock.expressions.types import parse
 from penstock.graph.model import Input, Mount, Output, Part, Pod, Step
-from penstock.graph.types import parse
-from tests.backends.harness import Play, order_of, play
+from tests.backends.harness import Play, play, spec_of
 from tests.backends.test_process import alive, gone, pid_in
 
 HERE = os.getcwd()
@@ -30,16 +30,16 @@ def pod(*parts: Part, **more: Any) -> Step:
     return Step(name="work", action=Pod(parts=parts), outputs=outputs, **more)
 
 
-def ran(home: Path, step: Step, inputs: dict[str, Any] | None = None, **more: Any) -> tuple[Ended, str]:
+def ran(home: Path, step: Step, inputs: dict[str, Any] | None = None, **more: Any) -> tuple[AttemptEnded, str]:
     """How it ended, and its log."""
-    found: list[tuple[Ended, str]] = []
+    found: list[tuple[AttemptEnded, str]] = []
 
     async def story(playing: Play) -> None:
-        ended = await playing.one(order_of(step, inputs, place=more.pop("place", HERE), **more))
+        ended = await playing.one(spec_of(step, inputs, working_directory=more.pop("working_directory", HERE), **more))
         found.append((ended, playing.text(ended)))
         assert playing.backend.room() == 2 and not playing.backend._attempts
 
-    play(home, Process, story)
+    play(home, ProcessBackend, story)
     return found[0]
 
 
@@ -59,9 +59,11 @@ def test_parts_run_in_order_and_leave_nothing_behind(tmp_path: Path) -> None:
 def test_parts_with_needs_run_at_the_same_time(tmp_path: Path) -> None:
     wait = 'echo > "/both/$0"; while [ ! -e "/both/{other}" ]; do sleep 0.01; done; echo met'
     step = pod(
-        sh("a", wait.format(other="b"), needs=()), sh("b", wait.format(other="a"), needs=()),
-        sh("c", "ls /both", needs=("a", "b")), mounts=(Mount(name="x", path="/both"),),
-    )  # fmt: skip
+        sh("a", wait.format(other="b"), needs=()),
+        sh("b", wait.format(other="a"), needs=()),
+        sh("c", "ls /both", needs=("a", "b")),
+        mounts=(Mount(name="x", path="/both"),),
+    )
     ended, log = ran(tmp_path, step)
     assert ended.outcome == "succeeded" and log == "[a]\nmet\n[b]\nmet\n[c]\na\nb\n"
     assert [name for name, _, _ in ended.log] == [f"logs/test-1/work.1.part-{name}.log" for name in "abc"]
@@ -88,9 +90,11 @@ def test_a_failure_stops_what_runs_beside_it(tmp_path: Path) -> None:
 
 def test_a_part_that_goes_on_on_error_leaves_its_exit_code(tmp_path: Path) -> None:
     step = pod(
-        sh("a", "exit 5", on_error="continue"), sh("b", "kill -9 $$", on_error="continue"),
-        sh("c", "cat $(steps.step-a.exitCode.path) $(steps.b.exitCode.path)"), outputs=[("codes", "str", "/dev/stdout")],
-    )  # fmt: skip
+        sh("a", "exit 5", on_error="continue"),
+        sh("b", "kill -9 $$", on_error="continue"),
+        sh("c", "cat $(steps.step-a.exitCode.path) $(steps.b.exitCode.path)"),
+        outputs=[("codes", "str", "/dev/stdout")],
+    )
     ended, log = ran(tmp_path, step)
     assert (ended.outcome, ended.outputs) == ("succeeded", {"codes": "5137"}), ended
     assert "[a] exit code 5; the pod goes on\n[b]\n" in log
@@ -99,7 +103,10 @@ def test_a_part_that_goes_on_on_error_leaves_its_exit_code(tmp_path: Path) -> No
 def test_a_part_has_its_own_time(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     began = time.monotonic()
-    step = pod(sh("a", f"sh -c 'trap \"\" TERM; echo $$ > {mark}; exec sleep 1000' & wait", timeout=0.3, on_error="continue"), sh("b", "true"))  # fmt: skip
+    step = pod(
+        sh("a", f"sh -c 'trap \"\" TERM; echo $$ > {mark}; exec sleep 1000' & wait", timeout=0.3, on_error="continue"),
+        sh("b", "true"),
+    )
     ended, _ = ran(tmp_path / "home", step)
     assert (ended.outcome, ended.message) == ("failed", "part a: timed out after 0.3 s")
     assert time.monotonic() - began < 10 and gone(int(mark.read_text()))
@@ -110,9 +117,14 @@ def test_a_part_has_its_own_time(tmp_path: Path) -> None:
 def test_sidecars_run_as_long_as_anybody_else(tmp_path: Path) -> None:
     step = pod(
         sh("main", "while [ ! -e /up/side ]; do sleep 0.01; done; echo hello; exit $((1 - $(cat /up/side)))"),
-        sh("side", "trap 'echo bye; exit 4' TERM; echo started; echo 1 > /up/side.new; mv /up/side.new /up/side; while :; do sleep 0.01; done", sidecar=True),
-        sh("short", "exit 9", sidecar=True), mounts=(Mount(name="up", path="/up"),),
-    )  # fmt: skip
+        sh(
+            "side",
+            "trap 'echo bye; exit 4' TERM; echo started; echo 1 > /up/side.new; mv /up/side.new /up/side; while :; do sleep 0.01; done",
+            sidecar=True,
+        ),
+        sh("short", "exit 9", sidecar=True),
+        mounts=(Mount(name="up", path="/up"),),
+    )
     ended, log = ran(tmp_path, step)
     assert ended.outcome == "succeeded", (ended, log)
     assert log.startswith("[main]\nhello\n[side]\nstarted\n") and "bye\n" in log
@@ -121,7 +133,9 @@ def test_sidecars_run_as_long_as_anybody_else(tmp_path: Path) -> None:
 def test_a_sidecar_that_will_not_end_is_ended(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     stubborn = f"trap '' TERM; echo $$ > {mark}; while :; do sleep 0.01; done"
-    ended, _ = ran(tmp_path / "home", pod(sh("s", stubborn, sidecar=True), sh("m", f"while [ ! -s {mark} ]; do sleep 0.01; done")))  # fmt: skip
+    ended, _ = ran(
+        tmp_path / "home", pod(sh("s", stubborn, sidecar=True), sh("m", f"while [ ! -s {mark} ]; do sleep 0.01; done"))
+    )
     assert ended.outcome == "succeeded" and gone(int(mark.read_text()))
 
 
@@ -148,10 +162,18 @@ def test_parts_are_skipped_when_their_conditions_do_not_hold(tmp_path: Path) -> 
 
 def test_results_pass_from_part_to_part_as_text(tmp_path: Path) -> None:
     step = pod(
-        sh("a", """echo '["x y", "z"]' > /tekton/steps/a/list; printf '{"k": "v"}' > /tekton/steps/a/map""", results={"list": "/tekton/steps/a/list", "map": "/tekton/steps/a/map"}),
-        Part(name="b", command=("printf", "%s|"), args=("$(steps.a.results.list[*])", "$(steps.a.results.map.k)", "$(steps.a.results.list[1])")),
+        sh(
+            "a",
+            """echo '["x y", "z"]' > /tekton/steps/a/list; printf '{"k": "v"}' > /tekton/steps/a/map""",
+            results={"list": "/tekton/steps/a/list", "map": "/tekton/steps/a/map"},
+        ),
+        Part(
+            name="b",
+            command=("printf", "%s|"),
+            args=("$(steps.a.results.list[*])", "$(steps.a.results.map.k)", "$(steps.a.results.list[1])"),
+        ),
         sh("c", 'echo "$E"', env={"E": "$(steps.a.results.list)"}),
-    )  # fmt: skip
+    )
     ended, log = ran(tmp_path, step)
     assert ended.outcome == "succeeded", ended
     assert log == '[a]\n[b]\nx y|z|v|z|\n[c]\n["x y", "z"]\n'
@@ -169,9 +191,14 @@ def test_declared_paths_are_the_same_for_all_parts(tmp_path: Path) -> None:
         sh("a", "cat /in/n > /workspace/copy; echo 1 > /results/first"),
         sh("b", "pwd; cat copy; echo 2 > /results/second", workdir="/workspace"),
         sh("c", "pwd", workdir="/workspace/deep/er"),
-        inputs=(Input(name="n", value=None, path="/in/n"),), mounts=(Mount(name="w", path="/workspace", scope="run"),),
-        outputs=[("first", "int", "/results/first"), ("second", "int", "/results/second"), ("copy", "int", "/workspace/copy")],
-    )  # fmt: skip
+        inputs=(Input(name="n", value=None, path="/in/n"),),
+        mounts=(Mount(name="w", path="/workspace", scope="run"),),
+        outputs=[
+            ("first", "int", "/results/first"),
+            ("second", "int", "/results/second"),
+            ("copy", "int", "/workspace/copy"),
+        ],
+    )
     ended, log = ran(tmp_path, step, {"n": 42})
     assert ended.outputs == {"first": 1, "second": 2, "copy": 42}, ended
     volume = tmp_path / "work/test-1/volumes/w"
@@ -191,14 +218,25 @@ def test_the_output_is_what_main_prints_or_the_last_part(tmp_path: Path) -> None
 def test_scripts_run_by_their_first_line_and_get_their_arguments(tmp_path: Path) -> None:
     step = pod(
         sh("a", f"#!{sys.executable} -S\nimport sys; print(sys.argv[1:], 'site' in sys.modules)", args=("x", "y")),
-        sh("b", "echo $0 $1", args=("z",)), sh("c", "false; echo not here", command=("sh", "-e"), on_error="continue"),
-        sh("d", "print('py')", command=(sys.executable,)), sh("e", "#!/usr/bin/env sh\n" + "# " + "x" * 200_000 + "\necho long"),
-    )  # fmt: skip
+        sh("b", "echo $0 $1", args=("z",)),
+        sh("c", "false; echo not here", command=("sh", "-e"), on_error="continue"),
+        sh("d", "print('py')", command=(sys.executable,)),
+        sh("e", "#!/usr/bin/env sh\n" + "# " + "x" * 200_000 + "\necho long"),
+    )
     ended, log = ran(tmp_path, step)
     assert ended.outcome == "succeeded", (ended, log)
     assert log.splitlines() == [
-        "[a]", "['x', 'y'] False", "[b]", "b z", "[c]", "[c] exit code 1; the pod goes on", "[d]", "py", "[e]", "long",
-    ]  # fmt: skip
+        "[a]",
+        "['x', 'y'] False",
+        "[b]",
+        "b z",
+        "[c]",
+        "[c] exit code 1; the pod goes on",
+        "[d]",
+        "py",
+        "[e]",
+        "long",
+    ]
 
 
 def test_replicas_of_a_pod_have_everything_twice(tmp_path: Path) -> None:
@@ -252,15 +290,15 @@ def test_stop_in_the_middle_ends_all_parts_and_what_they_started(tmp_path: Path,
     async def story(playing: Play) -> None:
         parts = [sh("before", "true"), sh("side", CHILD.format(mark=marks[0]), sidecar=True)]
         parts += [sh(mark.name, CHILD.format(mark=mark), needs=("before",)) for mark in marks[1:]]
-        order = order_of(pod(*parts, sh("never", f"touch {tmp_path}/never")), place=HERE)
-        playing.backend.start([order])
+        spec = spec_of(pod(*parts, sh("never", f"touch {tmp_path}/never")), working_directory=HERE)
+        playing.backend.start([spec])
         pids = [await pid_in(mark) for mark in marks]
-        playing.backend.stop(order.id, grace)
-        [ended] = await playing.end_of(order)
+        playing.backend.stop(spec.id, grace)
+        [ended] = await playing.end_of(spec)
         assert (ended.outcome, ended.message) == ("cancelled", "stopped")
         assert all(gone(pid) for pid in pids)
 
-    play(tmp_path / "home", Process, story)
+    play(tmp_path / "home", ProcessBackend, story)
     assert not (tmp_path / "never").exists()
     # What a shell had just started is killed with it, and may take a moment more to be gone.
     deadline = time.monotonic() + 30
@@ -273,14 +311,14 @@ def test_a_part_that_ends_well_when_asked_is_not_followed_by_the_next(tmp_path: 
 
     async def story(playing: Play) -> None:
         source = f"trap 'exit 0' TERM; echo $$ > {mark}; while :; do sleep 0.01; done"
-        order = order_of(pod(sh("a", source), sh("b", f"touch {tmp_path}/never")), place=HERE)
-        playing.backend.start([order])
+        spec = spec_of(pod(sh("a", source), sh("b", f"touch {tmp_path}/never")), working_directory=HERE)
+        playing.backend.start([spec])
         await pid_in(mark)
-        playing.backend.stop(order.id, 10.0)
-        [ended] = await playing.end_of(order)
+        playing.backend.stop(spec.id, 10.0)
+        [ended] = await playing.end_of(spec)
         assert ended.outcome == "cancelled"
 
-    play(tmp_path / "home", Process, story)
+    play(tmp_path / "home", ProcessBackend, story)
     assert not (tmp_path / "never").exists()
 
 
@@ -288,13 +326,17 @@ def test_close_ends_pods(tmp_path: Path) -> None:
     async def story(playing: Play) -> None:
         marks = [tmp_path / name for name in "ab"]
         playing.backend.start(
-            [order_of(pod(*(sh(mark.name, CHILD.format(mark=mark), needs=()) for mark in marks)), place=HERE)]
+            [
+                spec_of(
+                    pod(*(sh(mark.name, CHILD.format(mark=mark), needs=()) for mark in marks)), working_directory=HERE
+                )
+            ]
         )
         pids = [await pid_in(mark) for mark in marks]
         await playing.backend.close()
         assert not any(map(alive, pids))
 
-    play(tmp_path / "home", Process, story)
+    play(tmp_path / "home", ProcessBackend, story)
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
@@ -311,12 +353,12 @@ def test_parts_that_an_engine_left_are_found_and_the_same_attempt_starts_afresh(
     if os.fork() == 0:  # an engine that dies
 
         async def dies(playing: Play) -> None:
-            playing.backend.start([order_of(step, place=HERE)])
+            playing.backend.start([spec_of(step, working_directory=HERE)])
             await pid_in(mark)
             os._exit(0)
 
         try:
-            play(home, Process, dies)
+            play(home, ProcessBackend, dies)
         finally:
             os._exit(1)
     assert os.wait()[1] == 0
@@ -328,13 +370,18 @@ def test_parts_that_an_engine_left_are_found_and_the_same_attempt_starts_afresh(
 
 def test_many_small_pods_take_little_time(tmp_path: Path) -> None:
     async def story(playing: Play) -> None:
-        step = pod(sh("a", "echo -n 1 > /r/x", results={"x": "/r/x"}), sh("b", "test $(steps.a.results.x) = 1"), sh("c", "echo 2 > /out/x"), outputs=[("x", "int", "/out/x")])  # fmt: skip
-        orders = [order_of(step, task=f"t[{number}]", place=HERE) for number in range(200)]
+        step = pod(
+            sh("a", "echo -n 1 > /r/x", results={"x": "/r/x"}),
+            sh("b", "test $(steps.a.results.x) = 1"),
+            sh("c", "echo 2 > /out/x"),
+            outputs=[("x", "int", "/out/x")],
+        )
+        specs = [spec_of(step, task=f"t[{number}]", working_directory=HERE) for number in range(200)]
         began = time.perf_counter()
-        ended = await playing.run(*orders)
+        ended = await playing.run(*specs)
         seconds = time.perf_counter() - began
         assert all(one.outputs == {"x": 2} for one in ended)
         print(f"{seconds * 5:.1f} ms for each pod")
         assert seconds < 60
 
-    play(tmp_path, Process, story)
+    play(tmp_path, ProcessBackend, story)

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from penstock.artifacts.values import load
-from penstock.backends.base import Ended
-from penstock.backends.process import Process
+from penstock.artifacts.values import load_value
+from penstock.backends.base import AttemptEnded
+from penstock.backends.local.process import ProcessBackend
+from penstock.expressions.types import parse
 from penstock.graph import model
 from penstock.graph.stored import Stored
-from penstock.graph.types import parse
 from tests.backends import sample
-from tests.backends.harness import Play, bundle_of, function_step, order_of, play
+from tests.backends.harness import Play, bundle_of, function_step, play, spec_of
 from tests.support.speed import measured, slowness_of_spawning
 
 HERE = os.getcwd()
@@ -42,15 +42,15 @@ def given(name: str, type_: str = "any", path: str | None = None) -> model.Input
     return model.Input(name=name, value=None, type=parse(type_), path=path)
 
 
-def ran(home: Path, step: model.Step, inputs: dict[str, Any] | None = None, **more: Any) -> tuple[Ended, str]:
+def ran(home: Path, step: model.Step, inputs: dict[str, Any] | None = None, **more: Any) -> tuple[AttemptEnded, str]:
     """How it ended, and its log."""
-    found: list[tuple[Ended, str]] = []
+    found: list[tuple[AttemptEnded, str]] = []
 
     async def story(playing: Play) -> None:
-        ended = await playing.one(order_of(step, inputs, place=more.pop("place", HERE), **more))
+        ended = await playing.one(spec_of(step, inputs, working_directory=more.pop("working_directory", HERE), **more))
         found.append((ended, playing.text(ended)))
 
-    play(home, Process, story)
+    play(home, ProcessBackend, story)
     return found[0]
 
 
@@ -98,13 +98,13 @@ def test_what_it_prints_is_its_log_in_the_order_it_was_printed(tmp_path: Path) -
 
 def test_it_is_reported_as_begun_with_its_pid_and_log(tmp_path: Path) -> None:
     async def story(playing: Play) -> None:
-        order = order_of(script("echo $$"), place=HERE)
-        ended = await playing.one(order)
-        began = playing.began(order.id)
+        spec = spec_of(script("echo $$"), working_directory=HERE)
+        ended = await playing.one(spec)
+        began = playing.began(spec.id)
         assert began is not None and playing.text(ended) == f"{began.pid}\n"
         assert began.log == (("logs/test-1/work.1.log", 0, None),)
 
-    play(tmp_path, Process, story)
+    play(tmp_path, ProcessBackend, story)
 
 
 def test_an_exit_code_is_a_failure(tmp_path: Path) -> None:
@@ -180,8 +180,8 @@ def test_it_starts_where_the_run_was_started(tmp_path: Path) -> None:
     (place / "sub").mkdir(parents=True)
     (place / "run.sh").write_text("#!/bin/sh\npwd\n")
     (place / "run.sh").chmod(0o755)
-    assert ran(tmp_path / "a", command("./run.sh"), place=str(place))[1] == f"{place}\n"
-    assert ran(tmp_path / "b", script("pwd", workdir="sub"), place=str(place))[1] == f"{place}/sub\n"
+    assert ran(tmp_path / "a", command("./run.sh"), working_directory=str(place))[1] == f"{place}\n"
+    assert ran(tmp_path / "b", script("pwd", workdir="sub"), working_directory=str(place))[1] == f"{place}/sub\n"
     assert ran(tmp_path / "c", script("pwd", workdir=str(place)))[1] == f"{place}\n"
 
 
@@ -207,21 +207,28 @@ def test_outputs_are_read_as_their_types(tmp_path: Path) -> None:
         mkdir -p /data/folder; echo in > /data/folder/a.txt
     """
     step = script(
-        source, output("rows", "int"), output("share", "float"), output("text", "str"), output("data"), output("good", "bool"),
-        output("table", "file", "/data/out.csv"), output("folder", "dir", "/data/folder"), output("no", "optional[int]"),
-    )  # fmt: skip
+        source,
+        output("rows", "int"),
+        output("share", "float"),
+        output("text", "str"),
+        output("data"),
+        output("good", "bool"),
+        output("table", "file", "/data/out.csv"),
+        output("folder", "dir", "/data/folder"),
+        output("no", "optional[int]"),
+    )
 
     async def story(playing: Play) -> None:
-        ended = await playing.one(order_of(step, place=HERE))
+        ended = await playing.one(spec_of(step, working_directory=HERE))
         assert ended.outcome == "succeeded", ended
         found = ended.outputs
         table, folder = found.pop("table"), found.pop("folder")
         assert found == {"rows": 3, "share": 0.5, "text": "hello", "data": {"a": [1]}, "good": True, "no": None}
         assert isinstance(table, Stored) and (table.kind, table.name) == ("file", "out.csv")
-        assert load(table, playing.blobs, tmp_path / "x").read_text() == "x,y\n"
-        assert (load(folder, playing.blobs, tmp_path / "x") / "a.txt").read_text() == "in\n"
+        assert load_value(table, playing.blobs, tmp_path / "x").read_text() == "x,y\n"
+        assert (load_value(folder, playing.blobs, tmp_path / "x") / "a.txt").read_text() == "in\n"
 
-    play(tmp_path / "home", Process, story)
+    play(tmp_path / "home", ProcessBackend, story)
     assert not Path("/data/out.csv").exists()
     assert not list((tmp_path / "home" / "work").rglob("*"))
 
@@ -245,8 +252,11 @@ def test_declared_paths_are_the_attempts_own_wherever_they_are_named(tmp_path: P
         echo /in/rows.json.bak /var/in/rows.json $HOME/in/rows.json ~/in/rows.json /in/rows.json/x
     """
     step = script(
-        source, output("copy", "str", "/out/copy"), inputs=(given("rows", path="/in/rows.json"),), env={"WHERE": "at=/in/rows.json"}
-    )  # fmt: skip
+        source,
+        output("copy", "str", "/out/copy"),
+        inputs=(given("rows", path="/in/rows.json"),),
+        env={"WHERE": "at=/in/rows.json"},
+    )
     ended, log = ran(tmp_path, step, {"rows": {"b": 1, "a": [2]}})
     folder = tmp_path / "work/test-1/work.1/root"
     home = os.environ["HOME"]
@@ -277,11 +287,11 @@ def test_files_are_given_as_copies(tmp_path: Path) -> None:
     async def story(playing: Play) -> None:
         digest = playing.blobs.put(b"original\n")
         step = script("echo more >> /in/a.txt; cat /in/a.txt", inputs=(given("a", "file", "/in/a.txt"),))
-        ended = await playing.one(order_of(step, {"a": Stored("file", digest, 9, "a.txt")}, place=HERE))
+        ended = await playing.one(spec_of(step, {"a": Stored("file", digest, 9, "a.txt")}, working_directory=HERE))
         assert playing.text(ended) == "original\nmore\n"
         assert playing.blobs.get(digest) == b"original\n"
 
-    play(tmp_path, Process, story)
+    play(tmp_path, ProcessBackend, story)
 
 
 def test_a_file_that_is_gone_is_no_fault_of_the_command(tmp_path: Path) -> None:
@@ -321,21 +331,21 @@ def test_a_large_output_is_read(tmp_path: Path) -> None:
 # -- stopping ---------------------------------------------------------------------------------------------------------
 
 
-def stopped(home: Path, source: str, grace: float, mark: str = "began") -> tuple[Ended, str, float]:
-    found: list[tuple[Ended, str, float]] = []
+def stopped(home: Path, source: str, grace: float, mark: str = "began") -> tuple[AttemptEnded, str, float]:
+    found: list[tuple[AttemptEnded, str, float]] = []
 
     async def story(playing: Play) -> None:
-        order = order_of(script(source.replace("MARK", str(home / mark))), place=HERE)
-        playing.backend.start([order])
+        spec = spec_of(script(source.replace("MARK", str(home / mark))), working_directory=HERE)
+        playing.backend.start([spec])
         await pid_in(home / mark)
         began = time.monotonic()
-        playing.backend.stop(order.id, grace)
-        [ended] = await playing.end_of(order)
+        playing.backend.stop(spec.id, grace)
+        [ended] = await playing.end_of(spec)
         found.append((ended, playing.text(ended), time.monotonic() - began))
         assert playing.backend.room() == 2
 
     home.mkdir(exist_ok=True)
-    play(home, Process, story)
+    play(home, ProcessBackend, story)
     return found[0]
 
 
@@ -373,51 +383,51 @@ def test_what_a_command_leaves_running_ends_with_it(tmp_path: Path) -> None:
 def test_stopping_twice_and_stopping_nothing(tmp_path: Path) -> None:
     async def story(playing: Play) -> None:
         playing.backend.stop("test-1/nobody/1", 1.0)
-        order = order_of(script("trap '' TERM; echo 1; while :; do sleep 0.01; done"), place=HERE)
-        playing.backend.start([order])
-        playing.backend.stop(order.id, 100.0)
-        playing.backend.stop(order.id, 0.0)
-        [ended] = await playing.end_of(order)
+        spec = spec_of(script("trap '' TERM; echo 1; while :; do sleep 0.01; done"), working_directory=HERE)
+        playing.backend.start([spec])
+        playing.backend.stop(spec.id, 100.0)
+        playing.backend.stop(spec.id, 0.0)
+        [ended] = await playing.end_of(spec)
         assert ended.outcome == "cancelled"
-        playing.backend.stop(order.id, 0.0)
-        assert await playing.one(order_of(command("true"), task="after", place=HERE))
-        assert len([report for report in playing.reports if isinstance(report, Ended)]) == 2
+        playing.backend.stop(spec.id, 0.0)
+        assert await playing.one(spec_of(command("true"), task="after", working_directory=HERE))
+        assert len([report for report in playing.reports if isinstance(report, AttemptEnded)]) == 2
 
-    play(tmp_path, Process, story)
+    play(tmp_path, ProcessBackend, story)
 
 
 def test_stop_while_files_are_laid_and_while_they_are_read(tmp_path: Path) -> None:
     async def story(playing: Play) -> None:
         digest = playing.blobs.put(b"x")
         step = script("touch /in/began", inputs=(given("a", "file", "/in/a"),))
-        early = order_of(step, {"a": Stored("file", digest, 1, "a")}, task="early", place=HERE)
+        early = spec_of(step, {"a": Stored("file", digest, 1, "a")}, task="early", working_directory=HERE)
         playing.backend.start([early])
         playing.backend.stop(early.id, 10.0)
         [ended] = await playing.end_of(early)
         assert ended.outcome == "cancelled" and playing.began(early.id) is None
-        late = order_of(script("echo x > /out/a", output("a", "file", "/out/a")), task="late", place=HERE)
+        late = spec_of(script("echo x > /out/a", output("a", "file", "/out/a")), task="late", working_directory=HERE)
         playing.backend.start([late])
         attempt = playing.backend._attempts[late.id]
         await playing.until(lambda: playing.began(late.id) is not None)
-        os.waitid(os.P_PID, attempt.replicas[0].pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has noticed
+        os.waitid(os.P_PID, attempt.processes[0].pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has noticed
         playing.backend.stop(late.id, 10.0)
         [ended] = await playing.end_of(late)
         assert ended.outcome == "cancelled" and ended.outputs == {}
 
-    play(tmp_path, Process, story)
+    play(tmp_path, ProcessBackend, story)
 
 
 def test_close_ends_everything(tmp_path: Path) -> None:
     async def story(playing: Play) -> None:
         marks = [tmp_path / f"pid-{number}" for number in range(2)]
         playing.backend.start(
-            [order_of(script(f"echo $$ > {mark}; sleep 1000"), task=mark.name, place=HERE) for mark in marks]
+            [spec_of(script(f"echo $$ > {mark}; sleep 1000"), task=mark.name, working_directory=HERE) for mark in marks]
         )
         pids = [await pid_in(mark) for mark in marks]
         await playing.backend.close()
         assert not any(map(alive, pids))
 
-    play(tmp_path, Process, story)
+    play(tmp_path, ProcessBackend, story)
 
 
 def test_without_pidfds_the_end_is_noticed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,15 +438,15 @@ def test_without_pidfds_the_end_is_noticed_all_the_same(tmp_path: Path, monkeypa
 
 def test_room_is_what_the_machine_has_left(tmp_path: Path) -> None:
     async def story(playing: Play) -> None:
-        orders = [order_of(script("sleep 1000"), task=f"t{number}", place=HERE) for number in range(3)]
+        specs = [spec_of(script("sleep 1000"), task=f"t{number}", working_directory=HERE) for number in range(3)]
         assert playing.backend.room() == 3
-        playing.backend.start(orders)
+        playing.backend.start(specs)
         assert playing.backend.room() == 0
-        playing.backend.stop(orders[0].id, 0.0)
-        await playing.end_of(orders[0])
+        playing.backend.stop(specs[0].id, 0.0)
+        await playing.end_of(specs[0])
         assert playing.backend.room() == 1
 
-    play(tmp_path, Process, story, jobs=3)
+    play(tmp_path, ProcessBackend, story, jobs=3)
 
 
 # -- replicas and functions -------------------------------------------------------------------------------------------
@@ -452,9 +462,12 @@ def test_replicas_run_together_and_the_first_gives_the_outputs(tmp_path: Path) -
     meet = tmp_path / "meet"
     meet.mkdir()
     step = script(
-        source.replace("MEET", str(meet)), output("me", "int"), output("a", "str", "/out/a"), replicas=3,
+        source.replace("MEET", str(meet)),
+        output("me", "int"),
+        output("a", "str", "/out/a"),
+        replicas=3,
         inputs=(given("a", "str", "/in/a"),),
-    )  # fmt: skip
+    )
     ended, log = ran(tmp_path / "home", step, {"a": "same"})
     assert ended.outputs == {"me": 0, "a": "same"}, ended
     assert log == "I am 0\nI am 1\nI am 2\n" and len(ended.log) == 3
@@ -469,11 +482,11 @@ def test_a_function_with_replicas(tmp_path: Path) -> None:
     async def story(playing: Play) -> None:
         step = function_step(sample.who, "dict", replicas=2, env={"EXTRA": 5})
         bundle = bundle_of(step, blobs=playing.blobs)
-        ended = await playing.one(order_of(step, {"word": "hi"}, bundle=bundle, place=HERE))
+        ended = await playing.one(spec_of(step, {"word": "hi"}, bundle=bundle, working_directory=HERE))
         assert ended.outputs == {"result": {"replica": "0", "replicas": "2", "extra": "5", "word": "hi"}}, ended
         assert playing.text(ended) == "replica 0\nreplica 1\n"
 
-    play(tmp_path, Process, story)
+    play(tmp_path, ProcessBackend, story)
 
 
 @pytest.mark.parametrize(
@@ -488,12 +501,12 @@ def test_a_replica_of_a_function_that_fails(tmp_path: Path, how: str, outcome: s
     async def story(playing: Play) -> None:
         step = function_step(sample.fail_as_second, replicas=2)
         bundle = bundle_of(step, blobs=playing.blobs)
-        ended = await playing.one(order_of(step, {"how": how}, bundle=bundle, place=HERE))
+        ended = await playing.one(spec_of(step, {"how": how}, bundle=bundle, working_directory=HERE))
         assert (ended.outcome, ended.message) == (outcome, message)
         if how == "raise":
             assert ended.exception == "ValueError" and "fail_as_second" in ended.traceback
 
-    play(tmp_path, Process, story)
+    play(tmp_path, ProcessBackend, story)
 
 
 def test_a_function_whose_code_is_nowhere(tmp_path: Path) -> None:
@@ -509,16 +522,16 @@ def test_a_command_costs_the_engine_little(tmp_path: Path) -> None:
     """In processor time, beside what a bare spawning costs this process at this moment: three times as much at rest."""
 
     async def story(playing: Play) -> None:
-        orders = [order_of(command("true"), task=f"t[{number}]", place=HERE) for number in range(200)]
-        ended: list[Ended] = []
+        specs = [spec_of(command("true"), task=f"t[{number}]", working_directory=HERE) for number in range(200)]
+        ended: list[AttemptEnded] = []
         with measured() as spent:
             while len(ended) < 200:
                 count = playing.backend.room()
-                playing.backend.start(orders[:count])
-                del orders[:count]
+                playing.backend.start(specs[:count])
+                del specs[:count]
                 await playing.inbox.wait()
-                ended += [report for report in playing.inbox.take() if isinstance(report, Ended)]
+                ended += [report for report in playing.inbox.take() if isinstance(report, AttemptEnded)]
         assert {report.outcome for report in ended} == {"succeeded"}
         assert spent.seconds / 200 < 0.002 * slowness_of_spawning()
 
-    play(tmp_path, Process, story)
+    play(tmp_path, ProcessBackend, story)

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from penstock.backends import resource
-from penstock.backends.base import Ended, Order
-from penstock.backends.resource import Resource
+from penstock.backends.base import AttemptEnded, AttemptSpec
+from penstock.backends.resource import ResourceBackend
+from penstock.expressions.parse import Expr
+from penstock.expressions.types import parse
 from penstock.graph import model
-from penstock.graph.expr import Expr
 from penstock.graph.model import MISSING, Outcome
-from penstock.graph.types import parse
-from tests.backends.harness import Play, order_of, play
+from tests.backends.harness import Play, play, spec_of
 
 JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
@@ -68,7 +68,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     script = Path(__file__).with_name("stand_in_kubectl.py")
     monkeypatch.setenv("PENSTOCK_KUBECTL", f"{sys.executable} -S -E {script}")
     monkeypatch.setenv("STAND_IN", str(found.folder))
-    monkeypatch.setattr(resource.Looks, "pause", lambda self: 0.01)
+    monkeypatch.setattr(resource.PollInterval, "pause", lambda self: 0.01)
     return found
 
 
@@ -80,9 +80,11 @@ def step(
     outputs: tuple[model.Output, ...] = (),
 ) -> model.Step:
     action = model.Resource(
-        manifest=manifest, action=verb, success_condition=Expr(success) if success else None,
+        manifest=manifest,
+        action=verb,
+        success_condition=Expr(success) if success else None,
         failure_condition=Expr(failure) if failure else None,
-    )  # fmt: skip
+    )
     return model.Step(name="make", action=action, outputs=outputs)
 
 
@@ -90,14 +92,14 @@ def output(name: str, value: str | None = None, type_: str = "any") -> model.Out
     return model.Output(name=name, type=parse(type_), value=Expr(value) if value else MISSING)
 
 
-def run(tmp_path: Path, order: Order) -> tuple[Ended, str]:
+def run(tmp_path: Path, spec: AttemptSpec) -> tuple[AttemptEnded, str]:
     found: list[Any] = []
 
     async def story(engine: Play) -> None:
-        ended = await engine.one(order)
+        ended = await engine.one(spec)
         found.extend((ended, engine.text(ended)))
 
-    play(tmp_path / "home", Resource, story)
+    play(tmp_path / "home", ResourceBackend, story)
     return found[0], found[1]
 
 
@@ -113,7 +115,7 @@ def test_a_job_is_created_and_looked_at_until_it_is_done(cluster: Cluster, tmp_p
         output("uid", "metadata.uid", "str"),
         output("all"),
     )
-    ended, text = run(tmp_path, order_of(step(success=DONE, failure="status.failed > 0", outputs=outputs), {"n": 2}))
+    ended, text = run(tmp_path, spec_of(step(success=DONE, failure="status.failed > 0", outputs=outputs), {"n": 2}))
     assert ended.outcome is Outcome.SUCCEEDED, ended.message
     assert cluster.verbs() == ["create", "get", "get", "get"]
     assert (ended.outputs["count"], ended.outputs["name"], ended.outputs["twice"]) == (1, "train", 8)
@@ -123,7 +125,7 @@ def test_a_job_is_created_and_looked_at_until_it_is_done(cluster: Cluster, tmp_p
 
 
 def test_without_a_condition_it_is_over_when_the_object_is_accepted(cluster: Cluster, tmp_path: Path) -> None:
-    ended, _ = run(tmp_path, order_of(step()))
+    ended, _ = run(tmp_path, spec_of(step()))
     assert ended.outcome is Outcome.SUCCEEDED
     assert cluster.verbs() == ["create"]
 
@@ -131,68 +133,68 @@ def test_without_a_condition_it_is_over_when_the_object_is_accepted(cluster: Clu
 def test_failure_is_asked_first_and_tells_what_the_object_says(cluster: Cluster, tmp_path: Path) -> None:
     bad = {"failed": 3, "succeeded": 1, "conditions": [{"type": "Failed", "status": "True", "message": "out of luck"}]}
     cluster.progress({}, bad)
-    ended, _ = run(tmp_path, order_of(step(success=DONE, failure="status.failed > 2")))
+    ended, _ = run(tmp_path, spec_of(step(success=DONE, failure="status.failed > 2")))
     assert ended.outcome is Outcome.FAILED
     assert ended.message == "Job train has failed: status.failed > 2 (out of luck)"
 
 
 def test_a_condition_that_makes_no_sense_is_told_in_the_log(cluster: Cluster, tmp_path: Path) -> None:
     cluster.progress({"succeeded": "one"}, {"succeeded": "one"}, {"succeeded": 1})
-    ended, text = run(tmp_path, order_of(step(success=DONE)))
+    ended, text = run(tmp_path, spec_of(step(success=DONE)))
     assert ended.outcome is Outcome.SUCCEEDED
     assert "status.succeeded >= 1: a string >= an int has no meaning" in text
 
 
 def test_an_object_that_somebody_deletes_has_failed(cluster: Cluster, tmp_path: Path) -> None:
     cluster.progress({}, None)
-    ended, _ = run(tmp_path, order_of(step(success=DONE)))
+    ended, _ = run(tmp_path, spec_of(step(success=DONE)))
     assert (ended.outcome, "was deleted by somebody" in ended.message) == (Outcome.FAILED, True)
 
 
 def test_an_output_that_is_not_there_is_a_failure(cluster: Cluster, tmp_path: Path) -> None:
-    ended, _ = run(tmp_path, order_of(step(outputs=(output("x", "status.nothing"),))))
+    ended, _ = run(tmp_path, spec_of(step(outputs=(output("x", "status.nothing"),))))
     assert ended.outcome is Outcome.FAILED
     assert ended.message.startswith("the output 'x' has no value: there is no field 'nothing'")
 
 
 def test_stopping_ends_the_looking_and_leaves_the_object(cluster: Cluster, tmp_path: Path) -> None:
-    order = order_of(step(success=DONE))
+    spec = spec_of(step(success=DONE))
 
     async def story(engine: Play) -> None:
-        engine.backend.start([order])
+        engine.backend.start([spec])
         await eventually(lambda: "get" in cluster.verbs())
-        engine.backend.stop(order.id, 10.0)
-        (ended,) = await engine.end_of(order)
+        engine.backend.stop(spec.id, 10.0)
+        (ended,) = await engine.end_of(spec)
         assert (ended.outcome, ended.message) == (Outcome.CANCELLED, "stopped; Job train is left as it is")
         seen = len(cluster.calls())
         await asyncio.sleep(0.2)
         assert len(cluster.calls()) <= seen + 1  # one may have been on its way
 
-    play(tmp_path / "home", Resource, story)
+    play(tmp_path / "home", ResourceBackend, story)
     assert cluster.object() is not None
     assert "delete" not in cluster.verbs()
 
 
 def test_an_order_that_is_stopped_at_once_ends_too(cluster: Cluster, tmp_path: Path) -> None:
-    order = order_of(step(success=DONE))
+    spec = spec_of(step(success=DONE))
 
     async def story(engine: Play) -> None:
-        engine.backend.start([order])
-        engine.backend.stop(order.id, 10.0)
-        (ended,) = await engine.end_of(order)
+        engine.backend.start([spec])
+        engine.backend.stop(spec.id, 10.0)
+        (ended,) = await engine.end_of(spec)
         assert ended.outcome is Outcome.CANCELLED
         assert engine.backend.room() == resource.MOST
 
-    play(tmp_path / "home", Resource, story)
+    play(tmp_path / "home", ResourceBackend, story)
 
 
 def test_closing_waits_for_nothing(cluster: Cluster, tmp_path: Path) -> None:
     async def story(engine: Play) -> None:
-        engine.backend.start([order_of(step(success=DONE))])
+        engine.backend.start([spec_of(step(success=DONE))])
         await asyncio.sleep(0.1)
 
     began = time.monotonic()
-    play(tmp_path / "home", Resource, story)
+    play(tmp_path / "home", ResourceBackend, story)
     assert time.monotonic() - began < 5
 
 
@@ -204,7 +206,7 @@ def test_apply_replace_patch_and_get(cluster: Cluster, tmp_path: Path) -> None:
     seen = output("n", "spec.parallelism", "int")
     for number, verb in enumerate(("apply", "replace", "patch", "get")):
         cluster.put(JOB)
-        ended, _ = run(tmp_path, order_of(step(verb, manifest=changed, outputs=(seen,)), attempt=number + 1))
+        ended, _ = run(tmp_path, spec_of(step(verb, manifest=changed, outputs=(seen,)), attempt=number + 1))
         assert ended.outputs == {"n": 9 if verb != "get" else 4}, (verb, ended.message)
     assert "annotations" not in cluster.object()["metadata"]  # what is not ours by birth is not marked as ours
 
@@ -212,7 +214,7 @@ def test_apply_replace_patch_and_get(cluster: Cluster, tmp_path: Path) -> None:
 def test_a_patch_of_a_custom_resource_is_merged(cluster: Cluster, tmp_path: Path) -> None:
     custom = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"x": 1}}
     cluster.put({**custom, "spec": {"x": 0, "y": 2}})
-    ended, _ = run(tmp_path, order_of(step("patch", manifest=custom)))
+    ended, _ = run(tmp_path, spec_of(step("patch", manifest=custom)))
     assert ended.outcome is Outcome.SUCCEEDED, ended.message
     assert cluster.object("Thing.a")["spec"] == {"x": 1, "y": 2}
 
@@ -220,16 +222,16 @@ def test_a_patch_of_a_custom_resource_is_merged(cluster: Cluster, tmp_path: Path
 def test_delete_waits_until_it_is_gone(cluster: Cluster, tmp_path: Path) -> None:
     cluster.put(JOB)
     cluster.progress({}, {}, None)
-    ended, _ = run(tmp_path, order_of(step("delete", outputs=(output("n", "spec.parallelism", "int"),))))
+    ended, _ = run(tmp_path, spec_of(step("delete", outputs=(output("n", "spec.parallelism", "int"),))))
     assert (ended.outcome, ended.outputs) == (Outcome.SUCCEEDED, {"n": 4})
     assert cluster.verbs() == ["get", "delete", "get", "get"]
     assert cluster.object() is None
 
 
 def test_what_is_not_there_need_not_be_deleted_but_cannot_be_got(cluster: Cluster, tmp_path: Path) -> None:
-    ended, _ = run(tmp_path, order_of(step("delete")))
+    ended, _ = run(tmp_path, spec_of(step("delete")))
     assert ended.outcome is Outcome.SUCCEEDED
-    ended, _ = run(tmp_path, order_of(step("get"), attempt=2))
+    ended, _ = run(tmp_path, spec_of(step("get"), attempt=2))
     assert (ended.outcome, ended.message) == (Outcome.FAILED, "there is no Job train")
 
 
@@ -237,26 +239,26 @@ def test_what_is_not_there_need_not_be_deleted_but_cannot_be_got(cluster: Cluste
 
 
 def test_the_same_attempt_after_a_crash_goes_on_with_its_object(cluster: Cluster, tmp_path: Path) -> None:
-    order = order_of(step(success=DONE))
+    spec = spec_of(step(success=DONE))
     cluster.progress({"succeeded": 1})
-    run(tmp_path, order)
+    run(tmp_path, spec)
     uid = cluster.object()["metadata"]["uid"]
-    ended, _ = run(tmp_path, order)
+    ended, _ = run(tmp_path, spec)
     assert ended.outcome is Outcome.SUCCEEDED, ended.message
     assert cluster.object()["metadata"]["uid"] == uid
 
 
 def test_an_object_of_somebody_else_is_not_taken_for_ours(cluster: Cluster, tmp_path: Path) -> None:
     cluster.put(JOB)
-    ended, _ = run(tmp_path, order_of(step()))
+    ended, _ = run(tmp_path, spec_of(step()))
     assert ended.outcome is Outcome.ERRORED
     assert ended.message.startswith(
         "Job train exists already and is not made by Penstock; give the manifest another name"
     )
-    ended, _ = run(tmp_path, order_of(step(manifest={**JOB, "metadata": {"name": "b"}}), run="test-7"))
-    ended, _ = run(tmp_path, order_of(step(manifest={**JOB, "metadata": {"name": "b"}}), run="test-8"))
+    ended, _ = run(tmp_path, spec_of(step(manifest={**JOB, "metadata": {"name": "b"}}), run="test-7"))
+    ended, _ = run(tmp_path, spec_of(step(manifest={**JOB, "metadata": {"name": "b"}}), run="test-8"))
     assert "is of run test-7, task make" in ended.message
-    ended, _ = run(tmp_path / "elsewhere", order_of(step(manifest={**JOB, "metadata": {"name": "b"}}), run="test-7"))
+    ended, _ = run(tmp_path / "elsewhere", spec_of(step(manifest={**JOB, "metadata": {"name": "b"}}), run="test-7"))
     assert ended.outcome is Outcome.ERRORED  # another store, another run of the same name
 
 
@@ -266,7 +268,7 @@ def test_a_generated_name_is_the_same_for_the_same_attempt_and_new_for_the_next(
     text = "apiVersion: batch/v1\nkind: Job\nmetadata: {generateName: train-}\nspec: {day: 2026-01-02}\n"
     name = output("name", "metadata.name", "str")
     names = [
-        run(tmp_path, order_of(step(manifest=text, outputs=(name,)), attempt=attempt))[0].outputs["name"]
+        run(tmp_path, spec_of(step(manifest=text, outputs=(name,)), attempt=attempt))[0].outputs["name"]
         for attempt in (1, 1, 2)
     ]
     assert names[0] == names[1] != names[2]
@@ -286,7 +288,7 @@ def test_a_generated_name_is_the_same_for_the_same_attempt_and_new_for_the_next(
     ],
 )
 def test_a_manifest_that_is_none_is_refused(cluster: Cluster, tmp_path: Path, manifest: str, part: str) -> None:
-    ended, _ = run(tmp_path, order_of(step(manifest=manifest)))
+    ended, _ = run(tmp_path, spec_of(step(manifest=manifest)))
     assert (ended.outcome, part in ended.message) == (Outcome.ERRORED, True), ended.message
     assert cluster.calls() == []
 
@@ -297,7 +299,7 @@ def test_a_manifest_that_is_none_is_refused(cluster: Cluster, tmp_path: Path, ma
 def test_without_kubectl_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("PENSTOCK_KUBECTL", raising=False)
-    ended, _ = run(tmp_path, order_of(step()))
+    ended, _ = run(tmp_path, spec_of(step()))
     assert ended.outcome is Outcome.ERRORED
     assert ended.message.startswith(
         "P704 Kubernetes cannot be reached: there is no kubectl in PATH. Fix: install kubectl"
@@ -317,11 +319,11 @@ def test_a_cluster_that_cannot_be_reached_is_told_from_one_that_refuses(
     cluster: Cluster, tmp_path: Path, line: str
 ) -> None:
     cluster.fault(line)
-    ended, _ = run(tmp_path, order_of(step()))
+    ended, _ = run(tmp_path, spec_of(step()))
     assert ended.outcome is Outcome.ERRORED
     assert ended.message.startswith("P704 Kubernetes cannot be reached: ") and "cluster-info" in ended.message
     cluster.fault('Error from server (Forbidden): jobs.batch is forbidden: User "me" cannot create resource "jobs"')
-    ended, _ = run(tmp_path, order_of(step(), attempt=2))
+    ended, _ = run(tmp_path, spec_of(step(), attempt=2))
     assert ended.outcome is Outcome.ERRORED
     assert ended.message.startswith("kubectl: Error from server (Forbidden)")
 
@@ -333,40 +335,40 @@ async def eventually(what: Callable[[], bool]) -> None:
 
 
 def test_a_cluster_that_is_out_of_reach_for_a_moment_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
-    order = order_of(step("apply", success=DONE))
+    spec = spec_of(step("apply", success=DONE))
 
     async def story(engine: Play) -> None:
-        engine.backend.start([order])
+        engine.backend.start([spec])
         await eventually(lambda: "get" in cluster.verbs())
         cluster.fault(*["Unable to connect to the server: EOF"] * 2)
         await eventually(lambda: not (cluster.folder / "fault").read_text())
         cluster.progress({"succeeded": 1})
-        (ended,) = await engine.end_of(order)
+        (ended,) = await engine.end_of(spec)
         assert ended.outcome is Outcome.SUCCEEDED, ended.message
         assert "cannot look: P704" in engine.text(ended)
 
-    play(tmp_path / "home", Resource, story)
+    play(tmp_path / "home", ResourceBackend, story)
 
 
 def test_but_not_for_ever(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "PATIENCE", 0.3)
-    order = order_of(step("get", success=DONE))
+    spec = spec_of(step("get", success=DONE))
     cluster.put(JOB)
 
     async def story(engine: Play) -> None:
-        engine.backend.start([order])
+        engine.backend.start([spec])
         await eventually(lambda: len(cluster.verbs()) > 1)
         cluster.fault(*["Unable to connect to the server: EOF"] * 1000)
-        (ended,) = await engine.end_of(order)
+        (ended,) = await engine.end_of(spec)
         assert ended.outcome is Outcome.ERRORED
         assert ended.message.startswith("P704")
 
-    play(tmp_path / "home", Resource, story)
+    play(tmp_path / "home", ResourceBackend, story)
 
 
 def test_many_are_looked_at_at_once_by_few_processes(cluster: Cluster, tmp_path: Path) -> None:
-    orders = [
-        order_of(
+    specs = [
+        spec_of(
             step(manifest={**JOB, "metadata": {"name": f"job-{n}"}}, success="metadata.name == object.metadata.name"),
             task=f"make[{n}]",
         )
@@ -374,7 +376,7 @@ def test_many_are_looked_at_at_once_by_few_processes(cluster: Cluster, tmp_path:
     ]
 
     async def story(engine: Play) -> None:
-        assert all(ended.outcome is Outcome.SUCCEEDED for ended in await engine.run(*orders))
+        assert all(ended.outcome is Outcome.SUCCEEDED for ended in await engine.run(*specs))
 
-    play(tmp_path / "home", Resource, story)
+    play(tmp_path / "home", ResourceBackend, story)
     assert len(list(cluster.folder.glob("Job.job-*.json"))) == 12

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends import shims
-from penstock.backends.process import Process
+from penstock.backends.local import shims
+from penstock.backends.local.process import ProcessBackend
 from penstock.graph.model import Container, Input, Part, Pod, Script, Step
-from tests.backends.harness import Play, order_of, play
+from tests.backends.harness import Play, play, spec_of
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def said(home: Path, step: Step) -> str:
     found: list[str] = []
 
     async def story(playing: Play) -> None:
-        ended = await playing.one(order_of(step, {"x": 1}, place=os.getcwd()))
+        ended = await playing.one(spec_of(step, {"x": 1}, working_directory=os.getcwd()))
         found.append(f"{playing.text(ended)}{ended.message}".strip())
 
-    play(home, Process, story)
+    play(home, ProcessBackend, story)
     return found[0]
 
 

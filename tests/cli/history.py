@@ -1,4 +1,4 @@
-"""Runs to look at: flows that are run inside the test, and runs written down by hand, as an engine would. Used by test_runs_*."""
+"""Runs for tests: flows that are executed in the test, and runs that the test records itself, as an engine would. Used by the tests of commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock import Backoff, LocalRunner, Retry, task, workflow
 from penstock.graph import codec
 from penstock.graph.model import Workflow
 from penstock.store import liveness
-from penstock.store.base import Batch, Run
+from penstock.store.records import RunRecord, WriteBatch
 from penstock.store.sql import Store, open_store
 
 
@@ -89,15 +89,15 @@ class Hand:
         self.home = home
         self.store: Store = open_store(str(home))
         self.me = liveness.identity()
-        self.store.register(self.me)
+        self.store.peers.register(self.me)
         document = codec.to_json(graph)
         self.at = time.time() - ago
-        made = self.store.create_run(
+        made = self.store.runs.create(
             graph.name, codec.digest_of_text(document), document, params or {}, {}, "ana", self.at
         )
-        assert self.store.take(made.number, self.me.id, None)
+        assert self.store.runs.take(made.number, self.me.id, None)
         self.number, self.id = made.number, made.id
-        self.batch = Batch()
+        self.batch = WriteBatch()
         self.seq = 1
         self.state = "running"
         self.ended: float | None = None
@@ -139,24 +139,24 @@ class Hand:
         self.state, self.ended, self.outputs = state, self.at + took, outputs
         self.event("run.finished", "", outcome=state)
 
-    def write(self) -> Run:
+    def write(self) -> RunRecord:
         counts: dict[str, int] = {}
         for state in self.counts.values():
             counts[state] = counts.get(state, 0) + 1
         outputs = None if self.outputs is None else json.dumps(self.outputs)
         self.batch.runs[self.number] = (self.seq, self.state, self.ended, json.dumps(counts), outputs)
-        self.store.begin()
-        self.store.flush(self.batch, self.me.id)
-        self.store.commit()
+        self.store.journal.begin()
+        self.store.journal.flush(self.batch, self.me.id)
+        self.store.journal.commit()
         self.batch.clear()
-        found = self.store.run_by_number(self.number)
+        found = self.store.runs.by_number(self.number)
         assert found is not None
         return found
 
     def die(self) -> None:
         """The engine is gone, and nobody has noticed."""
         self.write()
-        self.store.forget(self.me.id)
+        self.store.peers.forget(self.me.id)
         self.store.close()
 
     def close(self) -> None:

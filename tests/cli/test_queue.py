@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.cli import progress as progress_module
-from penstock.cli.progress import Progress
+from penstock.cli.ui import progress
+from penstock.cli.ui.progress import Progress
 from penstock.store.sql import open_store
 from tests.cli.conftest import Result
 from tests.cli.terminal import Terminal
-from tests.cli.test_act import spawn as begin
-from tests.cli.test_act import until
+from tests.cli.test_run import spawn as begin
+from tests.cli.test_run import until
 from tests.cli.test_why import FLOW
 from tests.service.lines import FLAVOR, TWO_TEAMS, Lines, cluster_queue, local_queue, manifest
 
@@ -155,8 +155,8 @@ def test_what_is_borrowed_is_shown(penstock: Penstock, tmp_path: Path) -> None:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress_module, "PAUSE", 0.0)
-    monkeypatch.setattr(progress_module, "SHARE", 1e9)
+    monkeypatch.setattr(progress, "PAUSE", 0.0)
+    monkeypatch.setattr(progress, "SHARE", 1e9)
     found = Terminal(110)
     yield found
     found.close()
@@ -221,11 +221,11 @@ def state(where: Path, run: str) -> str:
     if not (where / ".penstock" / "state.db").exists():
         return ""
     with open_store(str(where / ".penstock")) as store:
-        found = store.run(run)
+        found = store.runs.by_id(run)
         if found is None:
             return ""
-        row = store.task(found.number, "work")
-        waits = any(one.run == found.number and one.state == "pending" for one in store.workloads())
+        row = store.runs.task(found.number, "work")
+        waits = any(one.run == found.number and one.state == "pending" for one in store.queues.workloads())
         return "queued" if waits else row.state if row is not None else ""
 
 
@@ -259,7 +259,7 @@ def test_a_run_waits_for_another_and_starts_when_that_ends(penstock: Penstock, t
 def test_a_queue_is_drained_and_goes_on_and_nothing_has_failed(penstock: Penstock, teams: Path) -> None:
     with spawn("run", write(teams, "one"), "--queue", "team-a") as one:
         until(lambda: state(teams, "one-1") == "running", "the start")
-        assert "1 being ended" in penstock("queue", "drain", "shared").out
+        assert "1 being evicted" in penstock("queue", "drain", "shared").out
         until(lambda: state(teams, "one-1") == "queued", "the end of it")
         assert "penstock queue resume shared" in penstock("why", "one-1").out
         assert "draining" in penstock("queue", "ls").out
@@ -292,9 +292,10 @@ def test_who_is_more_important_takes_the_place(penstock: Penstock, teams: Path) 
     (teams / "more.yaml").write_text(manifest(preempting))
     with spawn("run", write(teams, "one", 2), "--queue", "team-a", "--queues", "more.yaml") as one:
         until(lambda: state(teams, "one-1") == "running", "the start")
-        assert "fits now, stopping one-1/work" in penstock(
-            "plan", write(teams, "two"), "--queue", "team-b", "--priority", "high"
-        ).out  # fmt: skip
+        assert (
+            "fits now, preempting one-1/work"
+            in penstock("plan", write(teams, "two"), "--queue", "team-b", "--priority", "high").out
+        )
         with spawn("run", "two.yaml", "--queue", "team-b", "--priority", "high") as two:
             until(lambda: state(teams, "two-1") == "running", "the second")
             assert "preempted by two-1/work" in penstock("why", "one-1").out
@@ -320,6 +321,19 @@ def test_penstock_yaml_is_applied_where_a_run_is_started(penstock: Penstock, tmp
     assert done.code == 0 and "warning[P807]" in done.err
     assert "P807" not in penstock("run", "one.yaml", "--queue", "here", "-q").err, "it is there already"
     assert "here\t" in penstock("queue", "ls").out
+
+
+def test_penstock_yaml_is_applied_only_by_a_run_that_is_accepted_and_shown(penstock: Penstock, tmp_path: Path) -> None:
+    (tmp_path / "penstock.yaml").write_text(manifest(FLAVOR, cluster_queue("here", 2)))
+    (tmp_path / "go-one").touch()
+    assert penstock("run", write(tmp_path, "big", 3), "--queue", "here").code == 2
+    assert penstock("run", write(tmp_path, "one"), "--queue", "nowhere").code == 2
+    assert penstock("plan", "one.yaml", "--queue", "here").code == 0
+    assert "here" not in penstock("queue", "ls").out, "nothing was applied"
+    done = penstock("run", "one.yaml", "--queue", "here")
+    assert done.code == 0 and "penstock.yaml changed the queues of this store: " in done.err
+    assert "ClusterQueue here" in done.err and "here\t" in penstock("queue", "ls").out
+    assert "changed the queues" not in penstock("run", "one.yaml", "--queue", "here", "--new").err
 
 
 def test_a_detached_run_takes_its_queue_and_priority_along(penstock: Penstock, teams: Path) -> None:

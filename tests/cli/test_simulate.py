@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cli import render, simulating
+from penstock.cli import simulation
+from penstock.cli.ui import render
 from tests.cli.conftest import Result
 from tests.service.lines import FLAVOR, cluster_queue, local_queue, manifest, priority
 
@@ -131,9 +132,26 @@ def test_the_table(penstock: Penstock, chain: str, tmp_path: Path) -> None:
 
 def test_as_json(penstock: Penstock, chain: str) -> None:
     found = penstock(
-        "queue", "simulate", chain, "--capacity", "cpu=20,memory=64Gi", "-p", "wide=20", "--runtime", "a=5", "--runtime", "b=50",
-        "--seconds", "10", "--repeat", "2", "--every", "2.5", "-o", "json",
-    )  # fmt: skip
+        "queue",
+        "simulate",
+        chain,
+        "--capacity",
+        "cpu=20,memory=64Gi",
+        "-p",
+        "wide=20",
+        "--runtime",
+        "a=5",
+        "--runtime",
+        "b=50",
+        "--seconds",
+        "10",
+        "--repeat",
+        "2",
+        "--every",
+        "2.5",
+        "-o",
+        "json",
+    )
     data = json.loads(found.out)
     assert data["capacity"] == {"cpu": "20", "memory": "64Gi"} and data["queues"] == "20 cpu, 64Gi memory"
     assert [(job["workflow"], job["file"], job["at"]) for job in data["jobs"]] == [
@@ -148,9 +166,16 @@ def test_as_json(penstock: Penstock, chain: str) -> None:
     assert cpu["utilisation"] == round(2300 / (20 * 130), 6) and cpu["peak_reserved"] == "20"
     assert list(whole["runs"]) == ["chain-1", "chain-2"]
     assert whole["runs"]["chain-2"] == {
-        "state": "succeeded", "tasks": 40, "submitted": 2.5, "started": 65.0, "ended": 130.0, "delay": 62.5, "waiting": 62.5,
-        "stalled": 62.5, "preemptions": 0,
-    }  # fmt: skip
+        "state": "succeeded",
+        "tasks": 40,
+        "submitted": 2.5,
+        "started": 65.0,
+        "ended": 130.0,
+        "delay": 62.5,
+        "waiting": 62.5,
+        "stalled": 62.5,
+        "preemptions": 0,
+    }
 
 
 def test_the_same_in_every_process(tmp_path: Path, chain: str) -> None:
@@ -173,8 +198,13 @@ def test_the_same_in_every_process(tmp_path: Path, chain: str) -> None:
     seen = set()
     for seed in ("0", "1", "2"):
         done = subprocess.run(
-            [sys.executable, "-m", "penstock", *words], cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, timeout=60
-        )  # fmt: skip
+            [sys.executable, "-m", "penstock", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr
         seen.add((done.stdout, (tmp_path / "usage.svg").read_text()))
     assert len(seen) == 1
@@ -270,7 +300,7 @@ def test_a_stopped_queue(penstock: Penstock, two: tuple[str, str], tmp_path: Pat
         manifest(FLAVOR, cluster_queue("held", 10, stopPolicy="Hold"), local_queue("default", "held"))
     )
     found = penstock("queue", "simulate", "slow.yaml", "--queues", "q.yaml")
-    assert found.code == 2 and "slow-1 waits for ever in queue default: it is stopped (Hold)" in found.out
+    assert found.code == 2 and "slow-1 waits forever in queue default: the queue is stopped (Hold)" in found.out
 
 
 # -- recordings and remarks ---------------------------------------------------------------------------------------------
@@ -288,21 +318,36 @@ def test_a_recording(penstock: Penstock, tmp_path: Path) -> None:
     brief = penstock("queue", "simulate", "taped.json", "--capacity", "cpu=8")
     assert (
         "the largest of their kind" in brief.err
-        and "-v says what else" in brief.err
+        and "-v shows what else" in brief.err
         and "one stage (2)" not in brief.err
     )
-    assert "taped: guessed: tasks of one kind that wait for the same form one stage (2)" in penstock(
-        "queue", "simulate", "taped.json", "--capacity", "cpu=8", "-v"
-    ).err  # fmt: skip
+    assert (
+        "taped: guessed: tasks of one kind that wait for the same form one stage (2)"
+        in penstock("queue", "simulate", "taped.json", "--capacity", "cpu=8", "-v").err
+    )
 
 
 def test_what_hangs_on_results_is_said(penstock: Penstock, tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(OPEN)
     found = penstock("queue", "simulate", "late.py", "--capacity", "cpu=8")
     assert found.code == 0
-    assert "how many tasks work has is only known when it runs; here there are none" in found.err
-    assert "whether tell runs hangs on results; here these are empty" in found.err
+    assert "the number of tasks of work is known only at run time; here it has none" in found.err
+    assert "whether tell runs depends on results; here these are empty" in found.err
     assert "late-1 failed" in found.err and "(by workflow, stage, task, reuse)" in found.err
+
+
+@pytest.mark.slow
+def test_a_loop_is_as_long_as_in_the_last_run(penstock: Penstock, tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(OPEN)
+    assert penstock("run", "late.py", "-p", "n=6").code == 0
+    words = ("queue", "simulate", "late.py", "--capacity", "cpu=2", "--runtime", "work=10")
+    one = units(penstock(*words, "-o", "json"))["stage"]
+    assert (one["runs"]["late-1"]["state"], one["runs"]["late-1"]["tasks"]) == ("succeeded", 8)
+    assert 30 <= one["makespan"] < 32, "six tasks, two at a time"
+    assert (
+        "the number of tasks of work and whether tell runs depends on results; they are those of late-1"
+        in penstock(*words).err
+    )
 
 
 def test_a_guess_is_shorter_than_a_time_limit(penstock: Penstock, tmp_path: Path) -> None:
@@ -341,7 +386,7 @@ def test_without_the_extra_it_is_said_before_anything_is_played(
     penstock: Penstock, chain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
-    monkeypatch.setattr(simulating.playing, "simulate", None)
+    monkeypatch.setattr(simulation, "simulate", None)
     found = penstock("queue", "simulate", chain, "--plot", "usage.png")
     assert found.code == 2 and "P811" in found.err and "penstock[plot]" in found.err
 

@@ -12,12 +12,19 @@ from typing import Any
 import pytest
 
 from penstock.admission.model import Stop
-from penstock.cli.board import Board
+from penstock.cli.ui.board import Board
 from penstock.graph.model import Edge, ForEach, Lock, Nested, Script, Step, Suspend, Unit, Workflow
-from penstock.service import views, wording
-from penstock.service.queueing import apply, set_stop
-from penstock.service.why import covers, in_line, members, queued, spells, texts, why
-from penstock.store.base import Ask, Event
+from penstock.service import wording
+from penstock.service.amounts import amount, figure
+from penstock.service.queues import apply, set_stop
+from penstock.service.views import waiting
+from penstock.service.views.outline import Outline
+from penstock.service.views.reservation_steps import group_members, steps_of
+from penstock.service.views.wait_history import past_waits
+from penstock.service.views.waiting import WaitWatcher, queued_runs, waits_of
+from penstock.service.views.waits import texts
+from penstock.service.views.why import why
+from penstock.store.records import Event, LockRequest
 from tests.cli.conftest import Result
 from tests.service.lines import Lines, cluster_queue, local_queue, manifest
 
@@ -28,12 +35,16 @@ FLOW = Workflow(
     steps=(
         Step(name="fetch", action=WORK, resources={"cpu": 1000}),
         Step(
-            name="train", action=WORK, resources={"cpu": 1000}, needs=(Edge("fetch"),), each=ForEach(axes=({"x": (1, 2, 3, 4)},)),
+            name="train",
+            action=WORK,
+            resources={"cpu": 1000},
+            needs=(Edge("fetch"),),
+            each=ForEach(axes=({"x": (1, 2, 3, 4)},)),
         ),
         Step(name="ask", action=Suspend(message="ship it?"), needs=(Edge("train"),)),
         Step(name="report", action=WORK, needs=(Edge("ask"),)),
     ),
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -85,11 +96,11 @@ def test_the_queue_the_rule_the_shortage_the_holder_the_order_and_what_would_hel
     said = penstock("why", "@/fetch").out
     for part in (
         "flow-3/fetch waits in queue team-b (ClusterQueue shared): 1 cpu.",
-        "too little of the nominalQuota of ClusterQueue shared is free",
+        "not enough of the nominalQuota of ClusterQueue shared is free",
         "cpu of flavor default: 1 asked, 0 free, 2 at most",
         "flow-1/train has 2 cpu   (ana, priority 0)",
-        "2nd in line, behind flow-2/fetch",
-        "it can start when flow-1/train ends or gives that back",
+        "2nd in the queue, behind flow-2/fetch",
+        "it can start when flow-1/train ends or releases quota",
     ):
         assert part in said, (part, said)
     for run in (holder, first, second):
@@ -128,7 +139,7 @@ def test_ls_show_and_the_board_say_that_it_waits(penstock: Penstock, lines: Line
     lines.ask(waiter, "fetch")
     holder.write()
     waiter.write()
-    assert queued(lines.store) == {waiter.number}
+    assert queued_runs(lines.store) == {waiter.number}
     listed = {row["run"]: row["state"] for row in json.loads(penstock("ls", "-o", "json").out)}
     assert listed == {"flow-1": "running", "flow-2": "queued"}
     assert [row["run"] for row in json.loads(penstock("ls", "--state", "queued", "-o", "json").out)] == ["flow-2"]
@@ -145,9 +156,9 @@ def test_a_fan_out_that_goes_round_in_what_it_has_is_not_said_to_wait_for_anybod
     run = lines.run(FLOW)
     lines.ask(run, "train", count=2)
     lines.ask(run, "train+2", count=2, min_count=1)
-    found = in_line(lines.store, run.write())
+    found = waits_of(lines.store, run.write())
     assert [wait.own for wait in found] == [True] and texts(found) == {"train": ""}
-    outline = views.Outline(FLOW)
+    outline = Outline(FLOW)
     board = Board(outline, waits=texts(found))
     tally = {"fetch": {"succeeded": 1}, "train": {"tasks": 4, "running": 1, "waiting": 1, "succeeded": 1}}
     outline.measure(tally, "running")
@@ -163,7 +174,7 @@ def test_a_run_that_is_admitted_as_a_whole_waits_as_a_whole(penstock: Penstock, 
     lines.ask(other, "fetch", cpu=2)
     lines.ask(whole, "")
     whole.write()
-    (wait,) = in_line(lines.store, whole.write())
+    (wait,) = waits_of(lines.store, whole.write())
     assert wait.path == "workflow" and wait.steps == ()
     assert "flow-1 waits in queue team-a (ClusterQueue shared): 1 cpu." in penstock("why", "flow-1/report").out
     assert "waits  in queue team-a: 1 cpu short" in penstock("show", "flow-1").out
@@ -176,10 +187,12 @@ def test_the_steps_that_a_reservation_is_for() -> None:
         name="inner", steps=(Step(name="a", action=WORK, group="g"), Step(name="b", action=WORK, group="g"))
     )
     workflow = Workflow(
-        name="w", steps=(Step(name="call", action=Nested(name="inner"), each=ForEach(axes=({"x": (1, 2)},))),), definitions=(inner,)
-    )  # fmt: skip
-    assert covers(workflow, {}, "call[1]/g") == ("call/a", "call/b")
-    assert covers(FLOW, {}, "train") == ("train",)
+        name="w",
+        steps=(Step(name="call", action=Nested(name="inner"), each=ForEach(axes=({"x": (1, 2)},))),),
+        definitions=(inner,),
+    )
+    assert steps_of(workflow, {}, "call[1]/g", Outline(workflow)) == ("call/a", "call/b")
+    assert steps_of(FLOW, {}, "train", Outline(FLOW)) == ("train",)
     chain = Workflow(
         name="c",
         steps=tuple(
@@ -188,9 +201,9 @@ def test_the_steps_that_a_reservation_is_for() -> None:
         ),
         unit=Unit.REUSE,
     )
-    outline = views.Outline(chain)
+    outline = Outline(chain)
     outline.measure({"a": {"succeeded": 1}}, "running")
-    assert covers(chain, {}, "a", outline) == ("b",), "who takes over waits under the name of the first"
+    assert steps_of(chain, {}, "a", outline) == ("b",), "who takes over waits under the name of the first"
 
 
 def staged() -> Workflow:
@@ -216,7 +229,7 @@ def test_a_step_of_a_stage_waits_where_its_stage_does(penstock: Penstock, lines:
     run.task("a", "a", "running")
     lines.ask(run, "main[1]", count=1)
     lines.ask(run, "main[1]+1", count=1)
-    (wait,) = in_line(lines.store, run.write())
+    (wait,) = waits_of(lines.store, run.write())
     assert (wait.path, wait.steps, wait.tasks) == ("main[1]", ("a", "b"), 1)
     whole, member, stage = (penstock("why", f"staged-1{path}").out for path in ("", "/b", "/main[1]"))
     reason = "staged-1/main[1] waits in queue team-a (ClusterQueue shared): 1 cpu."
@@ -252,7 +265,7 @@ def test_a_stage_is_asked_about_by_the_name_that_queues_have_for_it(penstock: Pe
 
 
 def test_a_stage_of_one_call_is_not_that_of_another() -> None:
-    outline = views.Outline(
+    outline = Outline(
         dataclasses.replace(
             staged(),
             steps=(
@@ -261,9 +274,11 @@ def test_a_stage_of_one_call_is_not_that_of_another() -> None:
             ),
         )
     )
-    assert members(outline, "call[1]/inner[0]") == ("call[1]/x", "call[1]/y")
-    assert members(outline, "call/inner[0]") == ("call/x", "call/y")
-    assert members(outline, "a/b") == ("w",) and members(outline, "call") == () == members(outline, "inner[0]")
+    assert group_members(outline, "call[1]/inner[0]") == ("call[1]/x", "call[1]/y")
+    assert group_members(outline, "call/inner[0]") == ("call/x", "call/y")
+    assert group_members(outline, "a/b") == ("w",) and group_members(outline, "call") == () == group_members(
+        outline, "inner[0]"
+    )
 
 
 def test_a_stage_whose_time_has_not_come_says_what_it_comes_after(penstock: Penstock, lines: Lines) -> None:
@@ -278,15 +293,19 @@ def test_a_stage_whose_time_has_not_come_says_what_it_comes_after(penstock: Pens
 
 
 def lock(run: Any, task: str, name: str = "m", most: int = 1) -> None:
-    run.store.lock(run.me.id, [Ask(run.number, task, {name: most})], [])
+    run.store.locks.lock(run.me.id, [LockRequest(run.number, task, {name: most})], [])
 
 
 def locked(run: Any, task: str, of: str | None = None, name: str = "m", limit: int = 1) -> None:
     """As an engine writes it down; who held it then is of no interest now."""
     lock(run, task if of is None else of, name, limit)
     reason = {
-        "why": "lock", "lock": name, "limit": limit, "of": task if of is None else of, "holders": [{"run": "old-1", "task": "x"}],
-    }  # fmt: skip
+        "why": "lock",
+        "lock": name,
+        "limit": limit,
+        "of": task if of is None else of,
+        "holders": [{"run": "old-1", "task": "x"}],
+    }
     run.event("task.waiting", task, reason=reason)
     run.task(task, task.partition("[")[0], "waiting", attempt=0, took=None, reason=reason)
 
@@ -304,15 +323,19 @@ def test_which_lock_how_many_may_hold_it_who_does_and_since_when(penstock: Penst
     (wait,) = data_of(penstock, "@")["waits"]
     assert (wait["path"], wait["kind"], wait["tasks"]) == ("work", "lock", 1)
     assert wait["since"] == pytest.approx(run.at) and wait["reason"] == {
-        "why": "lock", "lock": "m", "limit": 1, "of": "work", "held": 1,
+        "why": "lock",
+        "lock": "m",
+        "limit": 1,
+        "of": "work",
+        "held": 1,
         "holders": [{"run": "locked-1", "task": "work", "since": pytest.approx(holder.at), "user": "ana"}],
-    }  # fmt: skip
+    }
     for target in ("locked-2", "locked-2/work"):
         said = penstock("why", target).out
         assert "locked-2/work has waited for 30s for lock m." in said
-        assert "one at a time may hold it" in said and "could start" not in said
+        assert "one task at a time may hold it" in said and "could start" not in said
         assert f"held by  locked-1/work since {wording.clock(holder.at)}   (ana)" in said
-        assert "its turn may come when locked-1/work is over" in said
+        assert "it can start when locked-1/work has ended" in said
     assert "work\tqueued\t1\t\twaiting for lock m: locked-1/work holds it" in penstock("show", "@").out
     listed = {row["run"]: row["state"] for row in json.loads(penstock("ls", "-o", "json").out)}
     assert listed == {"locked-1": "running", "locked-2": "queued"}
@@ -349,9 +372,9 @@ def test_inside_of_what_holds_a_lock_the_same_name_is_another_one(lines: Lines) 
     run = lines.run(staged())
     lock(run, "call")
     lock(run, "call/x", "m in staged-1/call")
-    run.store.lock(run.me.id, [Ask(run.number, "call/y", {"m in staged-1/call": 1})], [])
+    run.store.locks.lock(run.me.id, [LockRequest(run.number, "call/y", {"m in staged-1/call": 1})], [])
     locked(run, "call/y", "call/y")
-    (wait,) = in_line(lines.store, run.write())
+    (wait,) = waits_of(lines.store, run.write())
     assert [one["task"] for one in wait.reason["holders"]] == ["call/x"]
     run.close()
 
@@ -374,20 +397,18 @@ def test_who_has_the_lock_by_now_lacks_a_worker(penstock: Penstock, lines: Lines
 
 
 def test_looking_again_and_again_sees_that_a_lock_was_handed_on(lines: Lines, monkeypatch: Any) -> None:
-    from penstock.service import why as module
-
     first, second, run = lines.run(LOCKED), lines.run(LOCKED), lines.run(LOCKED)
     lock(first, "work")
     lock(second, "work")
     locked(run, "work")
     moment = time.monotonic()
-    monkeypatch.setattr(module.time, "monotonic", lambda: moment)
-    line = module.InLine(lines.store, run.write())
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: moment)
+    line = WaitWatcher(lines.store, run.write())
     assert line.texts() == {"work": "waiting for lock m: locked-1/work holds it"}
-    first.store.lock(first.me.id, [], [(first.number, "work")])
+    first.store.locks.lock(first.me.id, [], [(first.number, "work")])
     moment += 100
     assert line.texts() == {"work": "waiting for lock m: locked-2/work holds it"}
-    second.store.lock(second.me.id, [], [(second.number, "work")])
+    second.store.locks.lock(second.me.id, [], [(second.number, "work")])
     moment += 100
     assert line.texts() == {"work": "waiting for a worker: it has lock m"}
     for one in (first, second, run):
@@ -405,25 +426,34 @@ def held(limit: int, many: int, named: int = 5) -> dict[str, Any]:
         (held(1, 1), "waiting for lock s: r-0 holds it"),
         (held(2, 2), "waiting for lock s: 2 of 2 hold it: r-0, r-1/t"),
         (held(9, 9), "waiting for lock s: 9 of 9 hold it: r-0, r-1/t and 7 more"),
-        (held(1, 0), "waiting for lock s: it is being handed on"),
-        (held(3, 2), "waiting for lock s: 2 of 3 hold it: it is being handed on"),
-        ({"why": "lock", "lock": "s", "limit": 1, "holders": [{"run": "a-1", "task": "b"}]}, "waiting for lock s: a-1/b holds it"),
+        (held(1, 0), "waiting for lock s: it is being passed on"),
+        (held(3, 2), "waiting for lock s: 2 of 3 hold it: it is being passed on"),
+        (
+            {"why": "lock", "lock": "s", "limit": 1, "holders": [{"run": "a-1", "task": "b"}]},
+            "waiting for lock s: a-1/b holds it",
+        ),
     ],
-)  # fmt: skip
+)
 def test_every_state_of_a_lock_has_a_line(reason: dict[str, Any], said: str) -> None:
     assert wording.brief(reason) == said
-    assert all(text for _, text in wording.lock_lines(reason))
+    assert all(text for _, text in wording.lock_facts(reason))
 
 
 def test_of_many_holders_of_a_lock_some_are_named() -> None:
-    assert wording.lock_lines(held(9, 9, 2)) == [
-        ("why", "9 at a time may hold it"), ("held by", "r-0"), ("", "r-1/t"), ("", "7 more"),
-        ("help", "its turn may come when one of them is over"),
-    ]  # fmt: skip
+    assert wording.lock_facts(held(9, 9, 2)) == [
+        ("why", "9 tasks at a time may hold it"),
+        ("held by", "r-0"),
+        ("", "r-1/t"),
+        ("", "7 more"),
+        ("help", "it can start when one of them has ended"),
+    ]
     dead = {**held(1, 1), "holders": [{"run": "r-0", "task": "t", "user": "ana", "gone": True}]}
-    assert ("held by", "r-0/t   (ana, its process is gone)") in wording.lock_lines(dead)
-    assert wording.lock_lines(held(1, 0)) == [("why", "one at a time may hold it, and it is being handed on")]
-    assert wording.lock_lines(held(3, 2))[0] == ("why", "3 at a time may hold it; 2 now do, and it is being handed on")
+    assert ("held by", "r-0/t   (ana, its process is gone)") in wording.lock_facts(dead)
+    assert wording.lock_facts(held(1, 0)) == [("why", "one task at a time may hold it, and it is being passed on")]
+    assert wording.lock_facts(held(3, 2))[0] == (
+        "why",
+        "3 tasks at a time may hold it; 2 hold it now, and it is being passed on",
+    )
 
 
 # -- for all else -----------------------------------------------------------------------------------------------------
@@ -450,7 +480,7 @@ def test_what_is_shared_retried_suspended_or_comes_after_others(penstock: Pensto
         "flow-1/train[0] failed: boom; it is tried again at ",
         "flow-1/train[1] waits for other-1/train[7], which computes the same.",
         "penstock why 'other-1/train[7]'",
-        "flow-1/ask waits for somebody",
+        "flow-1/ask has waited for",
         "penstock resume flow-1/ask",
         "flow-1/train: 1 task could start, and every worker is busy",
     ):
@@ -486,7 +516,7 @@ def test_nothing_waits_nobody_runs_it_and_it_is_over(penstock: Penstock, lines: 
     run.write()
     assert penstock("why", "@").out == "nothing waits: 1 task of flow-1 runs.\n"
     run.die()
-    assert "nobody runs flow-1: its process is gone." in penstock("why", "@").out
+    assert "no engine runs flow-1: its process is gone." in penstock("why", "@").out
     assert data_of(penstock, "@")["waits"] == [
         {"path": "", "kind": "engine", "since": None, "tasks": 1, "reason": {"state": "lost"}}
     ]
@@ -519,11 +549,20 @@ def event(seq: int, at: float, kind: str, task: str = "train", **data: Any) -> E
 
 def test_holds_of_the_past_have_a_length_a_reason_and_an_outcome() -> None:
     key = "default/flow-1/train"
-    found = spells(
+    found = past_waits(
         [
             event(1, 10.0, "reservation.waiting", workload=key, reason=hold()),
             event(2, 12.0, "reservation.waiting", workload=key, reason=hold("preempting", waits_for=["default/x-1/y"])),
-            event(3, 15.0, "reservation.admitted", workload=key, tasks=2, waited=5.0, queue="shared", held={"default": {"cpu": 2000}}),
+            event(
+                3,
+                15.0,
+                "reservation.admitted",
+                workload=key,
+                tasks=2,
+                waited=5.0,
+                queue="shared",
+                held={"default": {"cpu": 2000}},
+            ),
             event(4, 15.0, "reservation.waiting", workload=key + "+2", reason=hold()),
             event(5, 16.0, "reservation.withdrawn", workload=key + "+2"),
             event(6, 20.0, "reservation.waiting", workload=key + "+3", reason=hold()),
@@ -532,10 +571,13 @@ def test_holds_of_the_past_have_a_length_a_reason_and_an_outcome() -> None:
             event(9, 30.0, "reservation.admitted", workload=key, tasks=1, waited=0.0),
             event(10, 31.0, "reservation.waiting", workload=key, reason=hold()),
         ]
-    )  # fmt: skip
+    )
     assert [(one.start, one.end, one.outcome, one.tasks) for one in found] == [
-        (10.0, 15.0, "admitted", 2), (15.0, 16.0, "withdrawn", 0), (20.0, 22.0, "stopped", 0), (31.0, None, "", 0),
-    ]  # fmt: skip
+        (10.0, 15.0, "admitted", 2),
+        (15.0, 16.0, "withdrawn", 0),
+        (20.0, 22.0, "stopped", 0),
+        (31.0, None, "", 0),
+    ]
     assert [reason["why"] for reason in found[0].reasons] == ["quota", "preempting"]
     assert found[0].as_data()["held"] == {"default": {"cpu": "2"}}
     assert found[0].as_data()["reasons"][0]["short"][0]["asked"] == "3"
@@ -543,7 +585,7 @@ def test_holds_of_the_past_have_a_length_a_reason_and_an_outcome() -> None:
 
 def test_several_lots_of_one_stage_each_have_their_time() -> None:
     key = "default/flow-1/train"
-    found = spells(
+    found = past_waits(
         [
             event(1, 10.0, "reservation.waiting", workload=key, reason=hold()),
             event(2, 11.0, "reservation.admitted", workload=key, tasks=1, waited=1.0),
@@ -579,21 +621,27 @@ def test_the_past_is_told_when_it_is_over(penstock: Penstock, lines: Lines) -> N
         (hold(position=3), "waiting in queue team-a: 2 cpu short (position 3)"),
         (hold("no candidates"), "waiting in queue team-a: 2 cpu short"),
         (hold("behind", ahead=["default/a-1/x", "default/b-1/y+3"]), "waiting in queue team-a: behind a-1/x, b-1/y"),
-        (hold("preempting", waits_for=["default/a-1/x"]), "waiting in queue team-a: a-1/x is being stopped for it"),
-        (hold("stopped", detail="ClusterQueue shared: stopPolicy Hold"), "waiting in queue team-a: it is stopped (Hold)"),
-        (hold("leaving", detail="InClusterQueue"), "waiting in queue team-a: its place was taken (InClusterQueue)"),
+        (hold("preempting", waits_for=["default/a-1/x"]), "waiting in queue team-a: a-1/x is being preempted for it"),
+        (
+            hold("stopped", detail="ClusterQueue shared: stopPolicy Hold"),
+            "waiting in queue team-a: the queue is stopped (Hold)",
+        ),
+        (hold("leaving", detail="InClusterQueue"), "waiting in queue team-a: it was evicted (InClusterQueue)"),
         (hold("checks", detail="budget: Pending"), "waiting in queue team-a: admission check budget: Pending"),
         (hold("gated", detail="x"), "waiting in queue team-a: gated by x"),
-        (hold("inactive queue", detail="flavor a not found"), "waiting in queue team-a: the queue admits nobody: flavor a not found"),
+        (
+            hold("inactive queue", detail="flavor a not found"),
+            "waiting in queue team-a: the queue is inactive: flavor a not found",
+        ),
         (hold("no queue", detail="there is no LocalQueue x"), "waiting in queue team-a: there is no LocalQueue x"),
-        (hold("backoff", until=None), "waiting in queue team-a: it may try again later"),
+        (hold("backoff", until=None), "waiting in queue team-a: it is tried again later"),
         (hold(cluster_queue="machine", queue="default/default"), "waiting for this machine: 2 cpu short"),
         (hold(queue="research/team-a"), "waiting in queue research/team-a: 2 cpu short"),
     ],
-)  # fmt: skip
+)
 def test_every_kind_of_hold_has_a_line(reason: dict[str, Any], said: str) -> None:
     assert wording.brief(reason) == said
-    assert all(text for _, text in wording.lines(reason))
+    assert all(text for _, text in wording.queue_facts(reason))
 
 
 def test_of_several_flavors_the_one_that_comes_nearest_is_told() -> None:
@@ -609,22 +657,20 @@ def test_of_several_flavors_the_one_that_comes_nearest_is_told() -> None:
 
     short = [lack("spot", "cpu", 4000, 0), lack("spot", "memory", 2**31, 0), lack("od", "cpu", 4000, 3500)]
     assert wording.cause(hold(short=short)) == "500m cpu short"
-    assert wording.figure(2**63 - 1, "cpu") == "unlimited" and wording.figure(3 * 2**29, "memory") == "1.5Gi"
-    assert wording.amount(2, "nvidia.com/gpu") == "2 gpu"
+    assert figure(2**63 - 1, "cpu") == "unlimited" and figure(3 * 2**29, "memory") == "1.5Gi"
+    assert amount(2, "nvidia.com/gpu") == "2 gpu"
 
 
 def test_looking_again_and_again_asks_the_queues_only_after_a_decision(lines: Lines, monkeypatch: Any) -> None:
-    from penstock.service import why as module
-
     holder, run = lines.run(FLOW), lines.run(FLOW)
     held = lines.ask(holder, "fetch", cpu=2)
     lines.ask(run, "fetch")
     asked: list[int] = []
-    real = module.in_line
-    monkeypatch.setattr(module, "in_line", lambda *args: asked.append(1) or real(*args))
+    real = waiting.waits_of
+    monkeypatch.setattr(waiting, "waits_of", lambda *args: asked.append(1) or real(*args))
     moment = time.monotonic()
-    monkeypatch.setattr(module.time, "monotonic", lambda: moment)
-    line = module.InLine(lines.store, run.write())
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: moment)
+    line = WaitWatcher(lines.store, run.write())
     assert line.texts() == {"fetch": "waiting in queue team-a: 1 cpu short"}
     moment += 100
     assert line.texts() and len(asked) == 1
@@ -639,5 +685,5 @@ def test_looking_again_and_again_asks_the_queues_only_after_a_decision(lines: Li
 def test_a_run_with_nothing_in_line_costs_nothing(lines: Lines) -> None:
     run = lines.run(FLOW)
     recorded = run.write()
-    assert in_line(lines.store, recorded) == [] and why(lines.store, recorded).waits[0].kind == "slot"
+    assert waits_of(lines.store, recorded) == [] and why(lines.store, recorded).waits[0].kind == "slot"
     run.close()

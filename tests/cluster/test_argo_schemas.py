@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock import service
 from penstock.errors import UserError
+from penstock.service import conversion
 from testbed.components.argo import API, MODULE
 from testbed.errors import ApiError
 from testbed.instance import Testbed
@@ -20,9 +20,9 @@ from tests.cluster.support import fresh_namespace
 
 WAYS: dict[str, Callable[[str], str]] = {
     "as it is": lambda file: Path(file).read_text(),
-    "gate": lambda file: service.gate(file, "stage", "suspend").text,
-    "gate --by pods": lambda file: service.gate(file, "stage", "pods").text,
-    "convert": lambda file: service.convert(file, "argo").text,
+    "gate": lambda file: conversion.gate(file, "stage", "suspend").text,
+    "gate --by pods": lambda file: conversion.gate(file, "stage", "pods").text,
+    "convert": lambda file: conversion.convert(file, "argo").text,
 }
 ALONE = {"cluster-workflow-template/mixed-cluster-namespaced-wftmpl-steps.yaml gate"}
 """Refused by Penstock with a reason: what it refers to is in a folder that is not given."""

@@ -14,13 +14,12 @@ import yaml
 
 from penstock import ContainerJob, JobSetRunner, RunFailed, Workflow
 from penstock.errors import UserError
-from penstock.formats import foreign
-from penstock.formats.argo_inject import POD_GATE
-from penstock.formats.gate_marks import MARK
-from penstock.formats.jobset_write import write_jobset
-from penstock.formats.status import status_of
-from penstock.service.clusters import ClusterRun
-from penstock.service.foreign import library_of
+from penstock.formats import registry
+from penstock.formats.gates.marks import MARK, POD_GATE
+from penstock.formats.kubernetes.write.jobset import write_jobset
+from penstock.formats.registry import status_of
+from penstock.runners.clusters import ClusterRun
+from penstock.service.manifests import library_of
 from testbed.api import JSON_PATCH, MERGE
 from testbed.components.jobset import API
 from testbed.components.kwok import EXIT_CODE, RUN_TIME
@@ -156,8 +155,13 @@ def test_a_failed_job_fails_the_set_and_what_waits_for_it_never_begins(bed: Test
     assert "first" in condition(failed, "Failed")["message"]
     assert list(jobs(bed, ns)) == ["first"]
     assert state(bed, path, "second") == {
-        "name": "second", "active": 0, "failed": 0, "ready": 0, "succeeded": 0, "suspended": 0,
-    }  # fmt: skip
+        "name": "second",
+        "active": 0,
+        "failed": 0,
+        "ready": 0,
+        "succeeded": 0,
+        "suspended": 0,
+    }
 
 
 def test_restarts_begin_at_the_first_job_again(bed: Testbed, ns: str) -> None:
@@ -290,7 +294,7 @@ def _written() -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         for document in found.documents:
             try:
-                written = write_jobset(foreign.read(found, document).workflow)
+                written = write_jobset(registry.read(found, document).workflow)
             except UserError:
                 continue
             for one in written.documents:

@@ -370,8 +370,14 @@ def test_eighteen_pod_sets_and_no_more(desk: Desk) -> None:
     assert len(desk.until_running("most")["status"]["admission"]["podSetAssignments"]) == 18
     error = refused(lambda: desk.workload("more", podSets=[pod_set(f"shape-{i}") for i in range(19)]))
     assert error.code == 422 and "must have at most 18 items" in error.message
-    error = refused(lambda: desk.workload("pods", podSets=[pod_set(template={"spec": {"containers": [
-        {"name": "main", "resources": {"requests": {"pods": "1"}}}]}})]))  # fmt: skip
+    error = refused(
+        lambda: desk.workload(
+            "pods",
+            podSets=[
+                pod_set(template={"spec": {"containers": [{"name": "main", "resources": {"requests": {"pods": "1"}}}]}})
+            ],
+        )
+    )
     assert error.code == 403 and "reserved for internal kueue use" in error.message
 
 

@@ -424,8 +424,20 @@ def test_the_reasons_for_waiting(request: pytest.FixtureRequest, case: str, gran
         case "too large":
             desk.workload("waiting", cpu="2")
         case "not covered":
-            desk.workload("waiting", podSets=[{"name": "main", "count": 1, "template": {"spec": {"containers": [
-                {"name": "main", "resources": {"requests": {"example.com/gpu": "1"}}}]}}}])  # fmt: skip
+            desk.workload(
+                "waiting",
+                podSets=[
+                    {
+                        "name": "main",
+                        "count": 1,
+                        "template": {
+                            "spec": {
+                                "containers": [{"name": "main", "resources": {"requests": {"example.com/gpu": "1"}}}]
+                            }
+                        },
+                    }
+                ],
+            )
         case "no such queue":
             desk.workload("waiting", queue="nowhere")
         case "stopped":

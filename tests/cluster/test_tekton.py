@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from penstock import ContainerJob, RunFailed, TektonRunner, Workflow, WorkflowParam
-from penstock.service import clusters
+from penstock.runners import clusters
 from testbed.errors import ApiError
 from testbed.instance import Testbed
 from tests.cluster.support import fresh_namespace
@@ -195,9 +195,12 @@ def webhook(bed: Testbed, namespace: str, kind: str) -> None:
     group, resource, label, change = {
         "taskruns": ("tekton.dev", "taskruns", "taskruns", "Object{spec: Object.spec{status: 'TaskRunPending'}}"),
         "pods": (
-            "", "pods", "pods", "Object{spec: Object.spec{schedulingGates: [Object.spec.schedulingGates{name: 'penstock/admission'}]}}",
+            "",
+            "pods",
+            "pods",
+            "Object{spec: Object.spec{schedulingGates: [Object.spec.schedulingGates{name: 'penstock/admission'}]}}",
         ),
-    }[kind]  # fmt: skip
+    }[kind]
     name = f"{namespace}-{kind}"
     rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}
     within = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import FunctionJob, TektonRunner, Workflow, WorkflowParam, for_loop
-from penstock.formats import tekton_spec
+from penstock.formats.tekton.write import spec as tekton_spec
 from testbed import binaries
 from testbed.images import BUSYBOX, host_python
 from testbed.instance import Testbed
@@ -54,13 +54,20 @@ def test_parameters_files_and_results_pass_on(bed: Testbed, ns: str) -> None:
     """Steps of a task share a folder; tasks share results."""
     make = task(
         "make",
-        shell("write", "echo -n $(params.word) > $(workspaces.desk.path)/note; mkdir -p here; pwd > here/where", workingDir="/workspace/sub"),
-        shell("read", "tr a-z A-Z < $(workspaces.desk.path)/note > $(results.loud.path); cat here/where | tr -d '\\n' > $(results.at.path)",
-              workingDir="/workspace/sub"),
+        shell(
+            "write",
+            "echo -n $(params.word) > $(workspaces.desk.path)/note; mkdir -p here; pwd > here/where",
+            workingDir="/workspace/sub",
+        ),
+        shell(
+            "read",
+            "tr a-z A-Z < $(workspaces.desk.path)/note > $(results.loud.path); cat here/where | tr -d '\\n' > $(results.at.path)",
+            workingDir="/workspace/sub",
+        ),
         params={"word": "$(params.word)"},
         results=[{"name": "loud"}, {"name": "at"}],
         workspaces=[{"name": "desk"}],
-    )  # fmt: skip
+    )
     take = task(
         "take",
         shell("say", 'echo -n "$(params.loud)!" > $(results.said.path)'),
@@ -92,9 +99,21 @@ def test_tasks_share_a_claim(bed: Testbed, ns: str, tmp_path: Path) -> None:
     lend(bed, tmp_path)
     shared = [{"name": "shared"}]
     tasks = (
-        task("write", shell("write", "echo -n $(context.pipelineRun.name) > $(workspaces.shared.path)/who"), workspaces=shared),
-        {**task("read", shell("read", "cp $(workspaces.shared.path)/who $(results.who.path)"), workspaces=shared, results=[{"name": "who"}]), "runAfter": ["write"]},
-    )  # fmt: skip
+        task(
+            "write",
+            shell("write", "echo -n $(context.pipelineRun.name) > $(workspaces.shared.path)/who"),
+            workspaces=shared,
+        ),
+        {
+            **task(
+                "read",
+                shell("read", "cp $(workspaces.shared.path)/who $(results.who.path)"),
+                workspaces=shared,
+                results=[{"name": "who"}],
+            ),
+            "runAfter": ["write"],
+        },
+    )
     spec = pipeline(*tasks, workspaces=shared, results=[{"name": "who", "value": "$(tasks.read.results.who)"}])
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     own = [{"name": "shared", "volumeClaimTemplate": {"spec": claim}}]
@@ -159,7 +178,11 @@ def test_python_functions_run_in_pods(runner: TektonRunner) -> None:
     done = runner.submit(flow, text="let it in", mark=" + ").wait(PATIENCE)
     assert done.ok, done.failures
     assert done.outputs == {"all": "LET + IT + IN"}
-    assert [(one.name, one.state) for one in done.tasks] == [("words", "succeeded"), *[("shouted", "succeeded")] * 3, ("joined", "succeeded")]  # fmt: skip
+    assert [(one.name, one.state) for one in done.tasks] == [
+        ("words", "succeeded"),
+        *[("shouted", "succeeded")] * 3,
+        ("joined", "succeeded"),
+    ]
     assert done.logs("words") == "splitting 9 letters\n"
 
 

@@ -40,5 +40,5 @@ def test_case(case: dict[str, Any]) -> None:
         pytest.skip(f"no cases in {FOLDER}: set {VARIABLE} to the folder of Kueue's conformance cases")
     if case.get("outOfScope"):
         pytest.skip(f"out of scope: {case['outOfScope']}")
-    assert case["family"] in FAMILIES, f"nobody checks the family {case['family']!r}"
+    assert case["family"] in FAMILIES, f"no check for the family {case['family']!r}"
     importlib.import_module(f"tests.conformance.families.{case['family']}").check(case)

@@ -16,16 +16,24 @@ import time
 import traceback
 from typing import Any
 
-from penstock.engine import loop
+from penstock.engine import engine as loop
 from penstock.service import runs
 from penstock.service.hosting import Host
+from penstock.service.submission import Submission
 from penstock.settings import read
 from tests.engine import flows
 
 
 def run(
-    home: str, store: str, flow: str, params: list[dict[str, Any]], on: dict[str, str], jobs: int, window: float, again: bool
-) -> int:  # fmt: skip
+    home: str,
+    store: str,
+    flow: str,
+    params: list[dict[str, Any]],
+    on: dict[str, str],
+    jobs: int,
+    window: float,
+    again: bool,
+) -> int:
     """A run for each of `params`, all at the same time. Exit code 0 if they succeeded, 3 if not."""
     loop.WINDOW = window
     made: Any = getattr(flows, flow)
@@ -34,7 +42,7 @@ def run(
     host = Host(settings, on)
     sessions = []
     for given in params:
-        submission = runs.Submission(workflow, given, on=on)
+        submission = Submission(workflow, given, on=on)
         functions = submission.pack(settings)
         sessions.append(runs.begin(host, submission, functions, again=again))
     for session in sessions:
@@ -79,11 +87,11 @@ def main() -> None:
     # What `run` imports only when it is needed.
     import penstock.artifacts.blobs
     import penstock.author.pack
-    import penstock.backends.inline
-    import penstock.backends.process
-    import penstock.backends.workers
+    import penstock.backends.local.inline
+    import penstock.backends.local.process
+    import penstock.backends.local.workers
     import penstock.plan.make
-    import penstock.store.sqlite  # noqa: F401
+    import penstock.store.drivers.sqlite  # noqa: F401
 
     for line in sys.stdin:
         order = json.loads(line)

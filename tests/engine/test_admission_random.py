@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from penstock.admission.model import FlavorResource, Stop
-from penstock.backends.base import Order
+from penstock.backends.base import AttemptSpec
 from penstock.graph.model import Cache, Nested, Retry, Step, Unit, Workflow
-from penstock.service.queueing import set_stop
+from penstock.service.queues import set_stop
 from tests.engine.yard import CPU, Yard, flow, queue, step
 
 ROUNDS = int(os.environ.get("PENSTOCK_ADMISSION_ROUNDS", "60"))
@@ -76,7 +76,7 @@ class Mishaps:
         self.chance = chance
         self.failed: set[str] = set()
 
-    def __call__(self, order: Order) -> Any:
+    def __call__(self, order: AttemptSpec) -> Any:
         seconds = self.chance.choice((0.0, 0.1, 3.0, 8.0, 20.0))
         if order.step.retry is not None and order.task not in self.failed and self.chance.random() < 0.3:
             self.failed.add(order.task)
@@ -90,9 +90,9 @@ def watch(yard: Yard, names: list[tuple[str, int]]) -> None:
     used = sum(needs.get("cpu", 0) for id, (_, needs) in yard.running.items() if "/clean/" not in id)
     assert used <= total
     for engine in yard.engines:
-        if engine.book is None:
+        if engine.admission.replica is None:
             continue
-        tree = engine.book.queues.tree
+        tree = engine.admission.replica.scheduler.tree
         for root in tree.roots():
             assert root.usage.get(FR, 0) <= root.subtree.get(FR, 0)
 
@@ -136,13 +136,14 @@ def play(seed: int, place: Path, store: str = "") -> None:
 
     lives = yard.play(main)
     for live in lives:
-        assert live.state in ("succeeded", "cancelled"), (live.state, live.why)
+        assert live.status in ("succeeded", "cancelled"), (live.status, live.why)
         assert not live.counts.get("running") and not live.counts.get("waiting")
     assert yard.left() == []
     assert not yard.running
     for engine in yard.engines:
-        assert not engine.lots and not engine.wholes and not engine.reserved
-        if engine.book is not None:
+        assert not engine.admission.is_queued
+        if engine.admission.replica is not None:
             assert (
-                not any(node.usage.get(FR) for node in engine.book.queues.tree.queues.values()) or len(yard.engines) > 1
+                not any(node.usage.get(FR) for node in engine.admission.replica.scheduler.tree.queues.values())
+                or len(yard.engines) > 1
             )

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from penstock.backends.base import Order
-from penstock.engine.live import Live
-from penstock.engine.loop import Engine
-from penstock.graph import types
-from penstock.graph.expr import Expr
+from penstock.backends.base import AttemptSpec
+from penstock.engine.active_run import ActiveRun
+from penstock.engine.engine import Engine
+from penstock.expressions import types
+from penstock.expressions.parse import Expr
 from penstock.graph.model import (
     Backoff,
     Cache,
@@ -57,8 +57,8 @@ def given(**values: Any) -> tuple[Input, ...]:
     )
 
 
-def by_step(**answers: Any) -> Callable[[Order], Any]:
-    def script(order: Order) -> Any:
+def by_step(**answers: Any) -> Callable[[AttemptSpec], Any]:
+    def script(order: AttemptSpec) -> Any:
         answer = answers.get(order.step.name)
         return answer(order) if callable(answer) else answer
 
@@ -70,7 +70,7 @@ def states(report: VirtualReport) -> dict[str, str]:
 
 
 def starts(report: VirtualReport) -> list[str]:
-    return [order.task for order in report.backend.orders]
+    return [order.task for order in report.backend.specs]
 
 
 def test_one_branch_that_fails_leaves_the_others_alone() -> None:
@@ -121,7 +121,7 @@ def test_a_condition_that_does_not_hold_skips_the_step_and_its_default_stands_in
     last = step("c", inputs=given(n="=steps.b.outputs.n"))
     report = run_virtually(flow(step("a", out=("n",)), maybe, last), script=by_step(a={"n": 1}))
     assert states(report)["b"] == "skipped"
-    assert report.backend.orders[-1].inputs == {"n": 7}
+    assert report.backend.specs[-1].inputs == {"n": 7}
 
 
 def test_items_come_from_an_earlier_step_and_their_outputs_keep_their_order() -> None:
@@ -130,7 +130,7 @@ def test_items_come_from_an_earlier_step_and_their_outputs_keep_their_order() ->
     last = step("c", inputs=given(all="=steps.b.outputs.n"))
     script = by_step(a={"items": [3, 1, 2]}, b=lambda order: (order.inputs["i"], {"n": order.inputs["i"] * 10}))
     report = run_virtually(flow(step("a", out=("items",)), loop, last), script=script)
-    assert report.backend.orders[-1].inputs == {"all": [30, 10, 20]}
+    assert report.backend.specs[-1].inputs == {"all": [30, 10, 20]}
     assert report.seconds == pytest.approx(3)
 
 
@@ -140,13 +140,13 @@ def test_no_items_skip_the_step_and_what_follows_gets_an_empty_list() -> None:
         step("a", out=("items",)), step("b", each=each, out=("n",)), step("c", inputs=given(all="=steps.b.outputs.n"))
     )
     report = run_virtually(work, script=by_step(a={"items": []}))
-    assert states(report)["b"] == "skipped" and report.backend.orders[-1].inputs == {"all": []}
+    assert states(report)["b"] == "skipped" and report.backend.specs[-1].inputs == {"all": []}
 
 
 def test_axes_multiply_and_a_later_axis_may_use_an_earlier_one() -> None:
     axes = ({"i": (1, 2)}, {"j": Expr.of("range(item.i)"), "k": Expr.of("range(item.i)")})
     report = run_virtually(flow(step("a", each=ForEach(axes=axes), inputs=given(v="=item.i * 10 + item.j + item.k"))))
-    assert [order.inputs["v"] for order in report.backend.orders] == [10, 20, 22]
+    assert [order.inputs["v"] for order in report.backend.specs] == [10, 20, 22]
 
 
 def test_a_condition_over_items_skips_some_and_a_failing_item_fails_the_step_but_not_the_others() -> None:
@@ -195,7 +195,7 @@ def counting(loop: While, **fields: Any) -> Step:
     return step("a", inputs=given(n=0), out=("n",), loop=loop, **fields)
 
 
-def up(order: Order) -> Any:
+def up(order: AttemptSpec) -> Any:
     return {"n": order.inputs["n"] + 1}
 
 
@@ -212,7 +212,7 @@ def test_rounds_feed_each_other_until_the_condition_fails() -> None:
 def test_a_loop_tested_before_may_have_no_round() -> None:
     loop = While(condition=Expr.of("inputs.n < 0"), carry={"n": "n"}, test="before")
     report = run_virtually(flow(counting(loop), step("b", inputs=given(n="=steps.a.outputs.n"))), script=up)
-    assert starts(report) == ["b"] and report.backend.orders[0].inputs == {"n": 0}
+    assert starts(report) == ["b"] and report.backend.specs[0].inputs == {"n": 0}
 
 
 @pytest.mark.parametrize(("at_limit", "state"), [("stop", "succeeded"), ("fail", "failed")])
@@ -230,9 +230,11 @@ def test_a_round_that_fails_ends_the_loop() -> None:
 
 def test_a_thousand_rounds_of_a_called_workflow() -> None:
     inner = Workflow(
-        name="inner", params=(Parameter(name="n"),), steps=(step("x", inputs=given(n="=params.n"), out=("n",), when=Expr.of("params.n < 0")),),
+        name="inner",
+        params=(Parameter(name="n"),),
+        steps=(step("x", inputs=given(n="=params.n"), out=("n",), when=Expr.of("params.n < 0")),),
         outputs=(Output(name="n", value=Expr.of("params.n + 1")),),
-    )  # fmt: skip
+    )
     loop = While(condition=Expr.of("outputs.n < 1000"), carry={"n": "n"}, max_iterations=2000)
     call = Step(name="call", action=Nested(name="inner"), inputs=given(n=0), loop=loop)
     work = flow(call, definitions=(inner,), outputs=(Output(name="n", value=Expr.of("steps.call.outputs.n")),))
@@ -257,7 +259,7 @@ def test_a_called_workflow_is_a_step_with_outputs() -> None:
     report = run_virtually(
         flow(call, step("last", inputs=given(all="=steps.call.outputs.n")), definitions=(called,)), script=by_step(x=up)
     )
-    assert starts(report) == ["call[0]/x", "call[1]/x", "last"] and report.backend.orders[-1].inputs == {"all": [2, 3]}
+    assert starts(report) == ["call[0]/x", "call[1]/x", "last"] and report.backend.specs[-1].inputs == {"all": [2, 3]}
 
 
 def test_a_called_workflow_that_fails_is_a_failed_step_and_may_be_tried_again() -> None:
@@ -267,7 +269,7 @@ def test_a_called_workflow_that_fails_is_a_failed_step_and_may_be_tried_again() 
     work = flow(call, definitions=(inner(step("x"), step("y", "x")),))
     tried = []
 
-    def script(order: Order) -> Any:
+    def script(order: AttemptSpec) -> Any:
         tried.append(order.task)
         return FAILED if order.step.name == "y" and len(tried) < 4 else None
 
@@ -285,7 +287,7 @@ def test_retries_wait_longer_and_longer_and_give_up() -> None:
     policy = Retry(limit=3, backoff=Backoff(initial=10, factor=2, longest=25, jitter=0))
     report = run_virtually(flow(step("a", retry=policy)), script=by_step(a=FAILED))
     assert report.state == "failed" and report.seconds == 10 + 20 + 25
-    assert [order.attempt for order in report.backend.orders] == [1, 2, 3, 4]
+    assert [order.attempt for order in report.backend.specs] == [1, 2, 3, 4]
 
 
 def test_jitter_spreads_the_waits() -> None:
@@ -299,7 +301,7 @@ def test_jitter_spreads_the_waits() -> None:
 
 def test_what_is_not_worth_retrying_is_not_retried() -> None:
     def attempts(policy: Retry, error: Exception) -> int:
-        return len(run_virtually(flow(step("a", retry=policy)), script=by_step(a=error)).backend.orders)
+        return len(run_virtually(flow(step("a", retry=policy)), script=by_step(a=error)).backend.specs)
 
     quick = Backoff(initial=0)
     assert attempts(Retry(limit=2, backoff=quick, exceptions=("KeyError",)), ValueError()) == 1
@@ -342,7 +344,7 @@ def test_exit_handlers_run_whatever_happened_and_know_how_it_went() -> None:
     after = step("after", "bye", when=Expr.of('workflow.outcome == "failed"'))
     for answer, outcome in ((FAILED, "failed"), (None, "succeeded")):
         report = run_virtually(flow(step("a"), on_exit=(bye, after)), script=by_step(a=answer))
-        said = next(order for order in report.backend.orders if order.task == "bye")
+        said = next(order for order in report.backend.specs if order.task == "bye")
         assert said.inputs == {"how": outcome} and report.state == outcome
         assert states(report)["after"] == ("succeeded" if outcome == "failed" else "skipped")
 
@@ -351,8 +353,8 @@ def test_an_exit_handler_that_fails_fails_the_run() -> None:
     assert run_virtually(flow(step("a"), on_exit=(step("bye"),)), script=by_step(bye=FAILED)).state == "failed"
 
 
-def later(seconds: float, act: Callable[[Engine, Live], None]) -> Callable[[Engine, Live], Any]:
-    async def meanwhile(engine: Engine, live: Live) -> None:
+def later(seconds: float, act: Callable[[Engine, ActiveRun], None]) -> Callable[[Engine, ActiveRun], Any]:
+    async def meanwhile(engine: Engine, live: ActiveRun) -> None:
         await asyncio.sleep(seconds)
         engine.later(lambda: act(engine, live))
 
@@ -398,7 +400,7 @@ def test_a_suspended_step_waits_for_somebody_and_takes_what_they_say() -> None:
     ask = step("ask", action=Suspend(message="ship it?"), out=("who",))
     work = flow(ask, step("b", inputs=given(who="=steps.ask.outputs.who")))
     report = run_virtually(work, meanwhile=later(3600, lambda engine, live: engine.resume(live, "ask", {"who": "ana"})))
-    assert report.seconds == pytest.approx(3600) and report.backend.orders[0].inputs == {"who": "ana"}
+    assert report.seconds == pytest.approx(3600) and report.backend.specs[0].inputs == {"who": "ana"}
 
 
 def test_a_pause_ends_by_itself() -> None:
@@ -428,11 +430,11 @@ def test_equal_work_is_done_once_within_a_run_and_in_later_runs(tmp_path: Path) 
     )
     script = by_step(a=lambda order: (5, {"n": order.inputs["i"] * 10}))
     report = run_virtually(work, script=script, home=tmp_path)
-    assert len(report.backend.orders) == 2 and report.outputs == {"n": [10, 20, 10, 20, 10]}
+    assert len(report.backend.specs) == 2 and report.outputs == {"n": [10, 20, 10, 20, 10]}
     again = run_virtually(work, script=script, home=tmp_path)
-    assert not again.backend.orders and again.outputs == report.outputs
+    assert not again.backend.specs and again.outputs == report.outputs
     assert again.live.progress["a"]["reused"] == 5
-    assert len(run_virtually(work, script=script, home=tmp_path, fresh=True).backend.orders) == 2
+    assert len(run_virtually(work, script=script, home=tmp_path, fresh=True).backend.specs) == 2
 
 
 def test_what_must_run_each_time_does_and_what_follows_is_reused_if_its_inputs_are_the_same(tmp_path: Path) -> None:
@@ -444,11 +446,11 @@ def test_what_must_run_each_time_does_and_what_follows_is_reused_if_its_inputs_a
 def test_a_result_is_too_old_after_its_time_to_live(tmp_path: Path) -> None:
     work = flow(step("a", cache=Cache(ttl=100)))
     clock = VirtualClock()
-    assert len(run_virtually(work, home=tmp_path, clock=clock).backend.orders) == 1
+    assert len(run_virtually(work, home=tmp_path, clock=clock).backend.specs) == 1
     clock.elapsed += 50
-    assert len(run_virtually(work, home=tmp_path, clock=clock).backend.orders) == 0
+    assert len(run_virtually(work, home=tmp_path, clock=clock).backend.specs) == 0
     clock.elapsed += 60
-    assert len(run_virtually(work, home=tmp_path, clock=clock).backend.orders) == 1
+    assert len(run_virtually(work, home=tmp_path, clock=clock).backend.specs) == 1
 
 
 def test_a_failure_is_not_kept(tmp_path: Path) -> None:

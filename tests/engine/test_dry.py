@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from penstock.artifacts.values import loads
-from penstock.engine.blueprint import blueprints
-from penstock.engine.dry import DryMachine, lane_of, not_kept
-from penstock.engine.live import Live
+from penstock.engine.active_run import ActiveRun
+from penstock.engine.dry import DryValues
 from penstock.engine.replay import replay
-from penstock.graph.expr import Expr
-from penstock.graph.links import links_of
+from penstock.expressions.parse import Expr
+from penstock.expressions.template import parse_template
+from penstock.expressions.types import INT, STR, list_of
 from penstock.graph.model import (
     Cache,
     Container,
@@ -34,31 +34,28 @@ from penstock.graph.model import (
     While,
     Workflow,
 )
-from penstock.graph.template import parse_template
-from penstock.graph.types import INT, STR, list_of
-from penstock.store.base import Batch
 from penstock.store.sql import open_store
-from tests.engine.test_outcomes import call, countdown, given, s
+from tests.engine.test_outcomes import call, countdown, given, replayed, s
 from tests.engine.yard import CPU, Yard, flow
 
 E, T = Expr.of, parse_template
 
 
 class Walked:
-    def __init__(self, yard: Yard, live: Live) -> None:
+    def __init__(self, yard: Yard, live: ActiveRun) -> None:
         self.live = live
-        self.state = live.state
+        self.state = live.status
         self.outputs = loads(live.outputs_text or "{}")
         with open_store(yard.where) as store:
-            self.rows = {row.task: row for row in store.tasks(live.number)}
-            self.left = store.workloads()
+            self.rows = {row.task: row for row in store.runs.tasks(live.number)}
+            self.left = store.queues.workloads()
         self.states = {path: row.state for path, row in self.rows.items()}
 
 
 def walk(place: Path, workflow: Workflow, params: Mapping[str, Any] | None = None, times: int = 1) -> Walked:
     yard = Yard(place / ".penstock", cpu=1)
 
-    async def main(yard: Yard) -> Live:
+    async def main(yard: Yard) -> ActiveRun:
         engine = yard.go(yard.engine(lambda order: pytest.fail(f"{order.task} was run")))
         for _ in range(times):
             live = yard.submit(engine, workflow, params, dry=True, fresh=False)
@@ -68,12 +65,10 @@ def walk(place: Path, workflow: Workflow, params: Mapping[str, Any] | None = Non
     assert yard.clock.elapsed < 2, "no time passes"
     walked = Walked(yard, live)
     with open_store(yard.where) as store:
-        machine = DryMachine(
-            blueprints(workflow, links_of(workflow)), live.run.params, live.machine.fetch, lane_of, False, not_kept, None, live.machine.run
-        )  # fmt: skip
-        assert replay(Live(live.run, machine, Batch(), live.now), store) == []
-    assert machine.ignored == 0
-    assert machine.outcome is not None and machine.outcome.value == live.state
+        again = replayed(live, workflow, DryValues(live.state.values.fetch))
+        assert replay(again, store.runs, store.results) == []
+    assert again.state.ignored == 0
+    assert again.state.outcome is not None and again.state.outcome.value == live.status
     return walked
 
 
@@ -83,7 +78,11 @@ def test_every_kind_of_step_is_walked_and_none_is_run(tmp_path: Path) -> None:
         s("container", action=Container(image="i"), outputs=out, resources={"cpu": CPU}),
         s("script", action=Script(source=T("${{ steps.container.outputs.x }}")), outputs=out),
         s("function", action=Function(module="m", name="f"), outputs=out),
-        s("resource", action=Resource(manifest={"kind": "Job"}), outputs=(Output(name="x", value=E("object.status.x")),)),
+        s(
+            "resource",
+            action=Resource(manifest={"kind": "Job"}),
+            outputs=(Output(name="x", value=E("object.status.x")),),
+        ),
         s("http", action=Http(url="http://nowhere"), outputs=(Output(name="x", value=E("response.body")),)),
         s("wait", action=Suspend(duration=10_000)),
         s("ask", action=Suspend(), outputs=(Output(name="x", default="yes"), Output(name="y", type=INT))),
@@ -96,7 +95,7 @@ def test_every_kind_of_step_is_walked_and_none_is_run(tmp_path: Path) -> None:
             Output(name="n", type=INT, value=E("steps.function.outputs.n")),
             Output(name="l", value=E("steps.pod.outputs.l")),
         ),
-    )  # fmt: skip
+    )
     walked = walk(tmp_path, work)
     assert walked.state == "succeeded"
     assert set(walked.states.values()) == {"succeeded"}
@@ -116,14 +115,26 @@ def test_what_has_no_value_ends_nothing(tmp_path: Path) -> None:
         s("each", each=item, inputs=given(i=E("item.i.key"), j=E("item.j"))),
         s("none", each=ForEach(axes=({"i": E("steps.made.outputs.l")},)), inputs=given(i=E("item.i"))),
         s("item", each=ForEach(axes=({"i": E("params.two")},)), when=E("item.i.deep == 1")),
-        s("input", inputs=(Input(name="i", value=unknown), Input(name="n", value=unknown, type=INT), Input(name="j", value=1))),
+        s(
+            "input",
+            inputs=(Input(name="i", value=unknown), Input(name="n", value=unknown, type=INT), Input(name="j", value=1)),
+        ),
         s("action", action=Script(source=T("say ${{ steps.made.outputs.any.deep }}"))),
-        s("mount", mounts=(Mount(name="m", path="/m", files={"f": unknown}),), cache=Cache(key=unknown), locks=(Lock(name=unknown),)),
-        s("before", inputs=(Input(name="i", value=E("params.two")),), loop=While(condition=E("inputs.i.deep"), test="before")),
+        s(
+            "mount",
+            mounts=(Mount(name="m", path="/m", files={"f": unknown}),),
+            cache=Cache(key=unknown),
+            locks=(Lock(name=unknown),),
+        ),
+        s(
+            "before",
+            inputs=(Input(name="i", value=E("params.two")),),
+            loop=While(condition=E("inputs.i.deep"), test="before"),
+        ),
         s("after", outputs=(Output(name="x", type=INT),), loop=While(condition=E("outputs.x == 0"), at_limit="fail")),
         outputs=(Output(name="x", type=INT, value=unknown), Output(name="l", value=E("steps.each.outcome"))),
         params=(Parameter(name="two", default=(1, 2)),),
-    )  # fmt: skip
+    )
     walked = walk(tmp_path, work)
     assert walked.state == "succeeded", walked.live.why
     assert set(walked.states.values()) == {"succeeded"}

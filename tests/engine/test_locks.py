@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from penstock.backends.base import Order
+from penstock.backends.base import AttemptSpec
+from penstock.engine.active_run import ActiveRun
 from penstock.engine.blueprint import blueprints
-from penstock.engine.live import Live
-from penstock.engine.loop import Engine
-from penstock.graph.expr import Expr
+from penstock.engine.engine import Engine
+from penstock.expressions.parse import Expr
+from penstock.expressions.template import parse_template
 from penstock.graph.links import links_of
 from penstock.graph.model import Cache, Edge, ForEach, Input, Lock, Nested, Outcome, Parameter, Retry, Step, Workflow
-from penstock.graph.template import parse_template
 from penstock.service.runs import own
 from tests.engine.yard import CPU, Yard, flow, queue, step
 
@@ -49,12 +49,12 @@ def together(yard: Yard, *tasks: str) -> int:
     return max(sum(start <= at < end for start, end in spans) for at, _ in spans)
 
 
-def adopt(engine: Engine, live: Live, workflow: Workflow) -> Live:
+def adopt(engine: Engine, live: ActiveRun, workflow: Workflow) -> ActiveRun:
     """As another engine takes a run over whose own is gone."""
-    run = engine.store.run_by_number(live.number)
+    run = engine.store.runs.by_number(live.number)
     assert run is not None
-    engine.bury({run.engine or ""})
-    return engine.adopt(own(engine, run), blueprints(workflow, links_of(workflow)), run.params)
+    engine.peers.reap({run.engine or ""})
+    return engine.adopt(own(engine.store, engine.me.id, run), blueprints(workflow, links_of(workflow)), run.params)
 
 
 def test_a_mutex_is_held_by_one_task_at_a_time_over_runs_and_engines(place: Path, where: str) -> None:
@@ -65,10 +65,10 @@ def test_a_mutex_is_held_by_one_task_at_a_time_over_runs_and_engines(place: Path
         return [yard.submit(engines[number % 2], flow(locked(), step("free", cpu=0))) for number in range(4)]
 
     lives = yard.play(main)
-    assert [live.state for live in lives] == ["succeeded"] * 4
+    assert [live.status for live in lives] == ["succeeded"] * 4
     assert together(yard, "a/") == 1
     assert together(yard, "free/") == 4
-    starts = [yard.times(live.run.id, "a")[0][0] for live in lives]
+    starts = [yard.times(live.record.id, "a")[0][0] for live in lives]
     assert starts == sorted(starts), "the oldest run first"
     assert yard.clock.elapsed < 45, "no time is lost between them"
 
@@ -82,7 +82,7 @@ def test_why_a_task_waits_is_written_down(place: Path) -> None:
         await asyncio.sleep(1)
         second = yard.submit(engine, flow(locked("b")))
         await asyncio.sleep(1)
-        row = engine.store.task(second.number, "b")
+        row = engine.store.runs.task(second.number, "b")
         assert row is not None
         return first, second, row
 
@@ -93,7 +93,7 @@ def test_why_a_task_waits_is_written_down(place: Path) -> None:
         "lock": "m",
         "limit": 1,
         "of": "b",
-        "holders": [{"run": first.run.id, "task": "a"}],
+        "holders": [{"run": first.record.id, "task": "a"}],
     }
     assert [event.kind for event in yard.events(second, "task.waiting", "task.started", "task.succeeded")] == [
         "task.waiting",
@@ -110,7 +110,7 @@ def test_a_semaphore_is_held_by_so_many(place: Path) -> None:
     async def main(yard: Yard) -> Any:
         return yard.submit(yard.go(yard.engine()), work)
 
-    assert yard.play(main).state == "succeeded"
+    assert yard.play(main).status == "succeeded"
     assert together(yard) == 3
     assert yard.clock.elapsed == pytest.approx(30, abs=1)
 
@@ -133,7 +133,7 @@ def test_the_name_of_a_lock_may_hang_on_what_the_task_is_given(place: Path) -> N
     async def main(yard: Yard) -> Any:
         return yard.submit(yard.go(yard.engine()), work)
 
-    assert yard.play(main).state == "succeeded"
+    assert yard.play(main).status == "succeeded"
     assert together(yard) == 2
     assert together(yard, "a[0]", "a[2]") == 1
 
@@ -146,7 +146,7 @@ def test_a_lock_without_a_name_is_an_error_of_the_task(place: Path) -> None:
         return yard.submit(yard.go(yard.engine()), work)
 
     live = yard.play(main)
-    assert live.state == "failed"
+    assert live.status == "failed"
     assert "a lock has no name" in live.why
 
 
@@ -162,7 +162,7 @@ def test_two_locks_in_opposite_order_are_no_deadlock(place: Path, where: str) ->
         ]
 
     lives = yard.play(main)
-    assert [live.state for live in lives] == ["succeeded"] * 4
+    assert [live.status for live in lives] == ["succeeded"] * 4
     assert together(yard) == 1
 
 
@@ -174,17 +174,17 @@ def test_a_run_holds_its_locks_from_its_first_task_to_its_last(place: Path, wher
         engines = [yard.go(yard.engine()) for _ in range(2)]
         lives = [yard.submit(engines[number % 2], work) for number in range(3)]
         await asyncio.sleep(1)
-        row = engines[1].store.task(lives[1].number, "a")
+        row = engines[1].store.runs.task(lives[1].number, "a")
         assert row is not None and row.info["reason"]["of"] == "" and row.info["reason"]["lock"] == "m"
         return lives
 
     lives = yard.play(main)
-    assert [live.state for live in lives] == ["succeeded"] * 3
+    assert [live.status for live in lives] == ["succeeded"] * 3
     assert together(yard) == 1
     order = [id.split("/")[0] for id, *_ in sorted(yard.spans, key=lambda span: span[1])]
-    assert order == [live.run.id for live in lives for _ in range(3)]
+    assert order == [live.record.id for live in lives for _ in range(3)]
     (waited,) = yard.events(lives[1], "run.waiting")
-    assert waited.data["reason"]["holders"] == [{"run": lives[0].run.id, "task": ""}]
+    assert waited.data["reason"]["holders"] == [{"run": lives[0].record.id, "task": ""}]
     assert yard.events(lives[1], "run.entered")
 
 
@@ -206,11 +206,11 @@ def test_a_called_workflow_holds_its_locks_while_it_runs(place: Path, how: str) 
         engine = yard.go(yard.engine())
         live = yard.submit(engine, work)
         await asyncio.sleep(1)
-        rows = {row.task: row.state for row in engine.store.tasks(live.number)}
+        rows = {row.task: row.state for row in engine.store.runs.tasks(live.number)}
         return live, rows
 
     live, rows = yard.play(main)
-    assert live.state == "succeeded"
+    assert live.status == "succeeded"
     assert together(yard, "call") == 1
     ran = [id.split("/")[1] for id, *_ in sorted(yard.spans, key=lambda span: span[1]) if "call" in id]
     assert ran == ["call[0]"] * 2 + ["call[1]"] * 2 + ["call[2]"] * 2
@@ -227,7 +227,7 @@ def test_inside_of_what_holds_a_lock_its_name_is_free_and_still_excludes(place: 
         return [yard.submit(engine, work) for _ in range(2)]
 
     lives = yard.play(main)
-    assert [live.state for live in lives] == ["succeeded"] * 2
+    assert [live.status for live in lives] == ["succeeded"] * 2
     assert together(yard) == 1
 
 
@@ -235,7 +235,7 @@ def test_a_task_keeps_its_lock_while_it_is_tried_again(place: Path) -> None:
     yard = Yard(place)
     failed: list[str] = []
 
-    def script(order: Order) -> Any:
+    def script(order: AttemptSpec) -> Any:
         if order.step.name == "a" and not failed:
             failed.append(order.id)
             return 1.0, Outcome.FAILED
@@ -248,8 +248,8 @@ def test_a_task_keeps_its_lock_while_it_is_tried_again(place: Path) -> None:
         return first, yard.submit(engine, flow(locked("b")))
 
     first, second = yard.play(main)
-    assert (first.state, second.state) == ("succeeded", "succeeded")
-    assert yard.times(second.run.id, "b")[0][0] >= yard.times(first.run.id, "a")[1][1]
+    assert (first.status, second.status) == ("succeeded", "succeeded")
+    assert yard.times(second.record.id, "b")[0][0] >= yard.times(first.record.id, "a")[1][1]
 
 
 def test_a_run_that_is_cancelled_lets_go_and_does_not_wait_any_more(place: Path, where: str) -> None:
@@ -266,9 +266,9 @@ def test_a_run_that_is_cancelled_lets_go_and_does_not_wait_any_more(place: Path,
         return lives
 
     lives = yard.play(main)
-    assert [live.state for live in lives] == ["cancelled", "cancelled", "succeeded", "succeeded"]
-    assert not yard.times(lives[1].run.id, "a")
-    assert all(yard.times(live.run.id, "z") for live in lives), "clean-up waits for no lock"
+    assert [live.status for live in lives] == ["cancelled", "cancelled", "succeeded", "succeeded"]
+    assert not yard.times(lives[1].record.id, "a")
+    assert all(yard.times(live.record.id, "z") for live in lives), "clean-up waits for no lock"
     assert yard.clock.elapsed < 45
 
 
@@ -285,9 +285,9 @@ def test_a_run_that_waits_for_its_own_lock_and_is_cancelled_cleans_up(place: Pat
         return lives
 
     lives = yard.play(main)
-    assert [live.state for live in lives] == ["succeeded", "cancelled", "succeeded"]
-    assert yard.times(lives[1].run.id, "z")[0][0] < 2
-    assert not yard.times(lives[1].run.id, "a")
+    assert [live.status for live in lives] == ["succeeded", "cancelled", "succeeded"]
+    assert yard.times(lives[1].record.id, "z")[0][0] < 2
+    assert not yard.times(lives[1].record.id, "a")
 
 
 def test_the_locks_of_an_engine_that_dies_are_free_and_its_runs_ask_again(place: Path, where: str) -> None:
@@ -302,18 +302,18 @@ def test_the_locks_of_an_engine_that_dies_are_free_and_its_runs_ask_again(place:
         second = yard.submit(alive, other)
         await asyncio.sleep(2)
         await yard.die(doomed)
-        alive._dead_engines = lambda: {doomed.me.id}  # type: ignore[method-assign]
+        alive.peers.dead = lambda: {doomed.me.id}  # type: ignore[method-assign]
         await asyncio.sleep(2)
-        alive._dead_engines = set  # type: ignore[method-assign]
+        alive.peers.dead = set  # type: ignore[method-assign]
         third = adopt(alive, first, work)
         return second, third
 
     second, third = yard.play(main)
-    assert (second.state, third.state) == ("succeeded", "succeeded")
-    (one,) = yard.times(second.run.id, "a")
-    attempts = yard.times(third.run.id, "b")
+    assert (second.status, third.status) == ("succeeded", "succeeded")
+    (one,) = yard.times(second.record.id, "a")
+    attempts = yard.times(third.record.id, "b")
     assert len(attempts) == 2 and attempts[1][0] >= one[1], "it came back too late, and waits again"
-    assert len(yard.times(third.run.id, "a")) == 1
+    assert len(yard.times(third.record.id, "a")) == 1
 
 
 def test_who_waits_for_a_lock_holds_no_machines_and_no_place_among_those_that_run(place: Path) -> None:
@@ -332,10 +332,10 @@ def test_who_waits_for_a_lock_holds_no_machines_and_no_place_among_those_that_ru
         return [yard.submit(engine, work) for _ in range(2)]
 
     lives = yard.play(main)
-    assert [live.state for live in lives] == ["succeeded"] * 2
+    assert [live.status for live in lives] == ["succeeded"] * 2
     assert yard.most["cpu"] <= 2 * CPU
     for live in lives:
-        spans = [(start, end) for id, start, end, _ in yard.spans if id.startswith(live.run.id + "/")]
+        spans = [(start, end) for id, start, end, _ in yard.spans if id.startswith(live.record.id + "/")]
         assert max(sum(start <= at < end for start, end in spans) for at, _ in spans) == 1
     assert yard.left() == []
 
@@ -353,9 +353,9 @@ def test_nobody_is_preempted_for_a_task_that_waits_for_a_lock(place: Path) -> No
         return lives
 
     lives = yard.play(main)
-    assert [live.state for live in lives] == ["succeeded"] * 3
-    assert len(yard.times(lives[1].run.id, "low")) == 1
-    assert yard.times(lives[2].run.id, "high")[0][0] >= 29.9
+    assert [live.status for live in lives] == ["succeeded"] * 3
+    assert len(yard.times(lives[1].record.id, "low")) == 1
+    assert yard.times(lives[2].record.id, "high")[0][0] >= 29.9
 
 
 # -- whatever happens ---------------------------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ def test_whatever_happens(seed: int, tmp_path: Path, request: pytest.FixtureRequ
 
     yard.watch = watch
 
-    def script(order: Order) -> Any:
+    def script(order: AttemptSpec) -> Any:
         seconds = chance.choice((0.0, 0.1, 3.0, 8.0))
         if order.step.retry is not None and chance.random() < 0.3 and order.attempt == 1:
             return seconds, RuntimeError("once")
@@ -428,7 +428,7 @@ def test_whatever_happens(seed: int, tmp_path: Path, request: pytest.FixtureRequ
             graph = work(chance, f"w{number}")
             engine = chance.choice(engines)
             live = yard.submit(engine, graph, queue="q", priority=chance.randint(0, 3))
-            graphs[live.run.id] = graph
+            graphs[live.record.id] = graph
             lives.append(live)
             await asyncio.sleep(chance.choice((0, 0.3, 5)))
             if chance.random() < 0.2:
@@ -436,20 +436,20 @@ def test_whatever_happens(seed: int, tmp_path: Path, request: pytest.FixtureRequ
                 engine.inbox.wake()
         if len(engines) == 2 and chance.random() < 0.5:
             heir, doomed = engines
-            left = list(doomed.lives.values())
+            left = list(doomed.runs.values())
             await yard.die(doomed)
             await asyncio.sleep(chance.choice((0, 5)))
-            heir.bury({doomed.me.id})
+            heir.peers.reap({doomed.me.id})
             lives = [live for live in lives if live not in left]
-            lives += [adopt(heir, live, graphs[live.run.id]) for live in left]
+            lives += [adopt(heir, live, graphs[live.record.id]) for live in left]
             heir.inbox.wake()
         return lives
 
     lives = yard.play(main)
     for live in lives:
-        assert live.state in ("succeeded", "cancelled"), (live.state, live.why)
+        assert live.status in ("succeeded", "cancelled"), (live.status, live.why)
         assert not live.counts.get("running") and not live.counts.get("waiting")
     assert yard.left() == []
     assert not yard.running
     for engine in yard.engines:
-        assert not engine.claims and not engine.locking
+        assert not engine.locks and not engine.runs

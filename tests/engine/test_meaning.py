@@ -16,11 +16,12 @@ from penstock.artifacts.blobs import Blobs
 from penstock.artifacts.values import loads
 from penstock.author.capture import live_functions
 from penstock.engine.blueprint import blueprints
-from penstock.engine.loop import Engine
+from penstock.engine.engine import Engine
 from penstock.errors import AuthorError
 from penstock.graph.links import links_of
 from penstock.graph.model import Workflow
-from penstock.service.runs import Submission, own
+from penstock.service.runs import own
+from penstock.service.submission import Submission
 from penstock.store.sql import open_store
 from tests.author.test_programs import _in, block
 from tests.support.interpret import plain
@@ -42,21 +43,21 @@ def execute(
                 on={"function": "inline"},
                 functions=live_functions(graph),
             )
-            runs = store.runs(limit=1)
+            runs = store.runs.newest(limit=1)
             if runs:
-                engine.bury({runs[0].engine or ""})
-                run = own(engine, runs[0])
+                engine.peers.reap({runs[0].engine or ""})
+                run = own(engine.store, engine.me.id, runs[0])
             else:
-                run = own(engine, Submission(graph, params).record(store))
+                run = own(engine.store, engine.me.id, Submission(graph, params).record(store))
             live = engine.adopt(run, blueprints(graph, links_of(graph)), run.params)
             turns = 0
-            while engine.lives and (stop_after is None or turns < stop_after):
+            while engine.runs and (stop_after is None or turns < stop_after):
                 engine.turn()
                 turns += 1
-                assert turns < 5000, f"stuck: {live.machine.lanes} {list(live.machine.live)} {live.failures}"
-            assert live.machine.ignored == 0, "an event of the log had no place in the fold"
+                assert turns < 5000, f"stuck: {live.state.lanes} {list(live.state.live)} {live.failures}"
+            assert live.state.ignored == 0, "an event of the log had no place in the fold"
             outputs = loads(live.outputs_text) if live.outputs_text else {}
-            return live.state, outputs, [f"{event.kind} {event.task}" for event in store.events(run.number)]
+            return live.status, outputs, [f"{event.kind} {event.task}" for event in store.runs.events(run.number)]
 
     return asyncio.run(main())
 
@@ -103,7 +104,7 @@ def test_a_run_that_dies_between_two_commits_goes_on_where_it_was(
     flow = made(body)
     if flow is None:
         return
-    with tempfile.TemporaryDirectory() as home, mock.patch("penstock.engine.loop.WINDOW", 0.0):
+    with tempfile.TemporaryDirectory() as home, mock.patch("penstock.engine.engine.WINDOW", 0.0):
         seen: list[str] = []
         for turns in deaths:
             _, _, events = execute(flow.graph, {"x": x, "xs": xs}, Path(home), stop_after=turns)

@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 
 from penstock.artifacts.values import loads
-from penstock.backends.base import Ended, Order
+from penstock.backends.base import AttemptEnded, AttemptSpec
+from penstock.engine.active_run import ActiveRun
 from penstock.engine.blueprint import blueprints
-from penstock.engine.live import Live
-from penstock.engine.machine import DEEPEST, Machine
+from penstock.engine.effects import Emit
 from penstock.engine.replay import replay
+from penstock.engine.run_state import DEEPEST, RunState
+from penstock.engine.values import RunValues, Values
+from penstock.expressions.parse import Expr
+from penstock.expressions.types import INT, STR
 from penstock.graph.check import errors
-from penstock.graph.expr import Expr
 from penstock.graph.links import links_of
 from penstock.graph.model import (
     Cache,
@@ -37,15 +40,18 @@ from penstock.graph.model import (
     Unit,
     Workflow,
 )
-from penstock.graph.types import INT, STR
-from penstock.store.base import Batch
+from penstock.store.records import WriteBatch
 from penstock.store.sql import open_store
 from tests.engine.yard import CPU, Yard, flow
 
 E = Expr.of
 SUCCEEDED, FAILED, ERRORED, SKIPPED, OMITTED = (
-    Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED, Outcome.SKIPPED, Outcome.OMITTED,
-)  # fmt: skip
+    Outcome.SUCCEEDED,
+    Outcome.FAILED,
+    Outcome.ERRORED,
+    Outcome.SKIPPED,
+    Outcome.OMITTED,
+)
 ENDED = frozenset({SUCCEEDED, FAILED, ERRORED, SKIPPED, OMITTED})
 BAD = frozenset({FAILED, ERRORED})
 
@@ -67,24 +73,26 @@ def given(**values: Any) -> tuple[Input, ...]:
 class Ran:
     """A run that is over."""
 
-    def __init__(self, yard: Yard, live: Live) -> None:
+    def __init__(self, yard: Yard, live: ActiveRun) -> None:
         self.yard = yard
         self.live = live
-        self.state = live.state
+        self.state = live.status
         self.outputs = loads(live.outputs_text or "{}")
         with open_store(yard.where) as store:
-            self.rows = {row.task: row for row in store.tasks(live.number)}
+            self.rows = {row.task: row for row in store.runs.tasks(live.number)}
         self.states = {path: row.state for path, row in self.rows.items()}
-        self.orders: list[Order] = next(iter(yard.engines[0].backends.values())).orders
+        self.orders: list[AttemptSpec] = yard.backends[yard.engines[0]].specs
 
-    def order(self, task: str) -> Order:
+    def order(self, task: str) -> AttemptSpec:
         return next(order for order in self.orders if order.task == task)
 
 
-def run(place: Path, workflow: Workflow, script: Any = lambda order: None, params: Mapping[str, Any] | None = None) -> Ran:  # fmt: skip
+def run(
+    place: Path, workflow: Workflow, script: Any = lambda order: None, params: Mapping[str, Any] | None = None
+) -> Ran:
     yard = Yard(place / ".penstock")
 
-    async def main(yard: Yard) -> Live:
+    async def main(yard: Yard) -> ActiveRun:
         return yard.submit(yard.go(yard.engine(script)), workflow, params, fresh=False)
 
     ran = Ran(yard, yard.play(main))
@@ -96,23 +104,30 @@ def folded(ran: Ran, workflow: Workflow) -> None:
     """The log says the same again: every event has its place, and the end is the same."""
     live = ran.live
     with open_store(ran.yard.where) as store:
-        machine = Machine(
-            blueprints(workflow, links_of(workflow)), live.run.params, live.machine.fetch, run=live.machine.run
-        )
-        again = Live(live.run, machine, Batch(), live.now)
-        left = replay(again, store)
+        again = replayed(live, workflow, RunValues(live.state.values.fetch))
+        left = replay(again, store.runs, store.results)
+    state = again.state
     assert not left
-    assert machine.ignored == 0
-    assert machine.outcome is not None
-    assert (machine.outcome.value, machine.outputs) == (live.state, live.machine.outputs)
-    assert machine.root.steps == live.machine.root.steps
-    assert machine.busy == 0
+    assert state.ignored == 0
+    assert state.outcome is not None
+    assert (state.outcome.value, state.outputs) == (live.status, live.state.outputs)
+    assert state.root.steps == live.state.root.steps
+    assert state.ready.busy == 0
+
+
+def replayed(live: ActiveRun, workflow: Workflow, values: Values) -> ActiveRun:
+    """The same run once more, with nothing replayed yet."""
+
+    def make(emit: Emit) -> RunState:
+        return RunState(blueprints(workflow, links_of(workflow)), live.record.params, values, emit, run=live.state.run)
+
+    return ActiveRun(live.record, WriteBatch(), live.now, make, replaying=True)
 
 
 def failing(*names: str, code: int | None = None) -> Any:
-    def script(order: Order) -> Any:
+    def script(order: AttemptSpec) -> Any:
         if order.step.name in names or order.task in names:
-            return Ended(id="", outcome=FAILED, exit_code=code, message="broken")
+            return AttemptEnded(id="", outcome=FAILED, exit_code=code, message="broken")
         return None
 
     return script
@@ -218,11 +233,18 @@ def test_the_exit_code_of_a_step_can_be_read(tmp_path: Path) -> None:
         Edge("b", ENDED),
         inputs=given(a=E("steps.a.exit_code"), b=E("steps.b.exit_code"), c=E("steps.c.exit_code")),
     )
-    work = flow(s("a"), s("b"), s("c"), s("never", when=E("false || params.no")), reader, params=(Parameter(name="no", default=False),))  # fmt: skip
+    work = flow(
+        s("a"),
+        s("b"),
+        s("c"),
+        s("never", when=E("false || params.no")),
+        reader,
+        params=(Parameter(name="no", default=False),),
+    )
 
-    def script(order: Order) -> Any:
+    def script(order: AttemptSpec) -> Any:
         if order.step.name == "a":
-            return Ended(id="", outcome=FAILED, exit_code=3, message="broken")
+            return AttemptEnded(id="", outcome=FAILED, exit_code=3, message="broken")
         return Outcome.ERRORED if order.step.name == "b" else None
 
     ran = run(tmp_path, work, script)
@@ -248,7 +270,7 @@ def test_the_exit_code_of_a_step_can_be_read(tmp_path: Path) -> None:
         ((s("a"), s("m"), s("b", Edge("a", ENDED), Edge("m", ENDED), trigger=E("false"))), ["m"], "failed"),
         ((s("a"), s("b", Edge("a", ENDED)), s("c", "b")), ["a"], "succeeded"),
     ],
-)  # fmt: skip
+)
 def test_a_branch_ends_as_its_last_step_that_ran(
     tmp_path: Path, steps: tuple[Step, ...], broken: list[str], state: str
 ) -> None:
@@ -261,7 +283,7 @@ def test_one_branch_goes_on_when_another_has_failed_also_if_it_fails_fast(tmp_pa
         s("a"), s("b", "a"), s("handle", Edge("a", BAD)), s("c"), s("d", "c"), judged_by="leaves", fail_fast=True
     )
 
-    def script(order: Order) -> Any:
+    def script(order: AttemptSpec) -> Any:
         return (1.0, FAILED) if order.step.name == "a" else 5.0
 
     ran = run(tmp_path, work, script)
@@ -344,11 +366,11 @@ def test_a_step_that_is_exempt_does_not_queue_nor_does_what_it_calls(tmp_path: P
     )
     yard = Yard(tmp_path / ".penstock", cpu=1)
 
-    async def main(yard: Yard) -> Live:
+    async def main(yard: Yard) -> ActiveRun:
         return yard.submit(yard.go(yard.engine(lambda order: 10.0)), work)
 
     live = yard.play(main)
-    assert live.state == "succeeded"
+    assert live.status == "succeeded"
     assert yard.clock.elapsed < 12, "nobody waited for anybody"
     assert [event.task for event in yard.events(live, "reservation.admitted")] == ["big"]
     assert yard.left() == []
@@ -368,9 +390,13 @@ def countdown(until: int) -> Workflow:
         params=(Parameter(name="n", type=INT),),
         steps=(step, more),
         outputs=(
-            Output(name="deepest", type=INT, value=E(f"steps.look.outputs.n < {until} ? steps.more.outputs.deepest : steps.look.outputs.n")),
+            Output(
+                name="deepest",
+                type=INT,
+                value=E(f"steps.look.outputs.n < {until} ? steps.more.outputs.deepest : steps.look.outputs.n"),
+            ),
         ),
-    )  # fmt: skip
+    )
     return flow(
         call("first", "down", inputs=given(n=1)),
         definitions=(down,),
@@ -378,7 +404,7 @@ def countdown(until: int) -> Workflow:
     )
 
 
-def same(order: Order) -> Any:
+def same(order: AttemptSpec) -> Any:
     return {"n": order.inputs["n"]} if order.step.name == "look" else None
 
 
@@ -405,12 +431,12 @@ def test_what_calls_itself_goes_through_the_queue_level_by_level(tmp_path: Path,
     work = dataclasses.replace(work, definitions=(dataclasses.replace(down, steps=(heavy, *down.steps[1:])),))
     yard = Yard(tmp_path / ".penstock", cpu=1)
 
-    async def main(yard: Yard) -> list[Live]:
+    async def main(yard: Yard) -> list[ActiveRun]:
         engine = yard.go(yard.engine(lambda order: (5.0, same(order))))
         return [yard.submit(engine, work, unit=str(unit)) for _ in range(2)]
 
     lives = yard.play(main)
-    assert [live.state for live in lives] == ["succeeded"] * 2
+    assert [live.status for live in lives] == ["succeeded"] * 2
     assert yard.most == {"cpu": CPU}
     assert yard.left() == []
 
@@ -422,10 +448,14 @@ def test_a_tree_of_calls(tmp_path: Path) -> None:
         steps=(
             s("leaf", when=E("params.n == 1")),
             call(
-                "part", "half", when=E("params.n > 1"), each=ForEach(axes=({"i": (0, 1)},)), inputs=given(n=E("params.n / 2"))
+                "part",
+                "half",
+                when=E("params.n > 1"),
+                each=ForEach(axes=({"i": (0, 1)},)),
+                inputs=given(n=E("params.n / 2")),
             ),
         ),
-    )  # fmt: skip
+    )
     ran = run(tmp_path, flow(call("all", "half", inputs=given(n=16)), definitions=(inner,)))
     assert ran.state == "succeeded"
     assert len([path for path, state in ran.states.items() if path.endswith("leaf") and state == "succeeded"]) == 16
@@ -462,10 +492,10 @@ def test_who_waits_for_a_person_takes_no_place(tmp_path: Path) -> None:
     work = flow(s("wait", action=Suspend(duration=100)), s("a"), s("b", "a"), parallel=1)
     ran = run(tmp_path, work, lambda order: 10.0)
     assert ran.state == "succeeded"
-    assert ran.yard.times(ran.live.run.id, "b")[0][1] < 30
+    assert ran.yard.times(ran.live.record.id, "b")[0][1] < 30
     inner = Workflow(name="inner", steps=work.steps, parallel=1)
     ran = run(tmp_path / "b", flow(call("c", "inner"), definitions=(inner,)), lambda order: 10.0)
-    assert ran.yard.times(ran.live.run.id, "c/b")[0][1] < 30
+    assert ran.yard.times(ran.live.record.id, "c/b")[0][1] < 30
 
 
 def test_tasks_that_are_tried_again_or_share_their_work_do_not_lose_or_keep_a_place(tmp_path: Path) -> None:
@@ -473,7 +503,7 @@ def test_tasks_that_are_tried_again_or_share_their_work_do_not_lose_or_keep_a_pl
     shared = s("shared", each=each, inputs=given(i=E("item.i")), cache=Cache(), retry=Retry(limit=2))
     tried: set[str] = set()
 
-    def script(order: Order) -> Any:
+    def script(order: AttemptSpec) -> Any:
         if order.step.name == "shared" and order.task not in tried:
             tried.add(order.task)
             return 1.0, FAILED
@@ -492,11 +522,11 @@ def test_a_place_is_kept_for_nobody_who_waits_in_line(tmp_path: Path) -> None:
     work = flow(s("queued", each=each, resources={"cpu": CPU}), s("free", each=each), parallel=2)
     yard = Yard(tmp_path / ".penstock", cpu=1)
 
-    async def main(yard: Yard) -> Live:
+    async def main(yard: Yard) -> ActiveRun:
         return yard.submit(yard.go(yard.engine(lambda order: 10.0)), work)
 
     live = yard.play(main)
-    assert live.state == "succeeded"
+    assert live.status == "succeeded"
     assert most(yard) == 2
     assert yard.clock.elapsed < 62
     assert yard.left() == []

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from penstock import Cache, FunctionJob, ScriptJob, Workflow, WorkflowParam
-from penstock.service import runs
-from penstock.service.local import LocalRunner
+from penstock.runners.local import LocalRunner
+from penstock.service import requests, run_records
 from penstock.store.sql import open_store
 from tests.engine import flows
 from tests.support.engines import (
@@ -174,7 +174,7 @@ def test_the_process_that_waits_is_killed_and_the_first_does_not_mind(place: Pla
 
 def cancel(place: Place, id: str) -> None:
     with open_store(place.store) as store:
-        runs.ask(store, runs.find(store, id), "cancel", {"message": "cancelled by a test"})
+        requests.ask(store, run_records.find(store, id), "cancel", {"message": "cancelled by a test"})
 
 
 @pytest.mark.parametrize("flow", ["shared", "shared_command"])
@@ -233,9 +233,9 @@ def test_an_impure_step_is_never_shared(place: Place) -> None:
 def test_an_engine_that_was_held_for_dead_and_forgotten_still_gets_what_it_waits_for(place: Place) -> None:
     first, second = place.start_two()
     with open_store(place.store) as store:
-        run = store.run("shared-2")
+        run = store.runs.by_id("shared-2")
         assert run is not None and run.engine is not None
-        store.forget(run.engine)
+        store.peers.forget(run.engine)
     place.open()
     assert (place.ends(first), place.ends(second)) == (0, 0)
 

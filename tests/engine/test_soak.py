@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.service.local import LocalRunner
+from penstock.runners.local import LocalRunner
 from penstock.store.sql import open_store
 from tests.engine import flows
 from tests.engine.flows import KEYS, soak_keys, soak_result
@@ -35,7 +35,7 @@ def check(where: str, folder: Path, runs: int) -> None:
     assert len([task for task in started if task.startswith("own ")]) == runs
     assert len([task for task in started if task.startswith("item ")]) == KEYS
     with open_store(where) as store:
-        found = store.runs()
+        found = store.runs.newest()
     assert len(found) == runs
     for run in found:
         now = picture(where, folder / "notes", run.id)
@@ -56,7 +56,7 @@ def all_wait(where: str, folder: Path, runs: int) -> None:
 
     def waiting() -> bool:
         with open_store(where) as store:
-            states = [row.state for run in store.runs() if (row := store.task(run.number, "gate"))]
+            states = [row.state for run in store.runs.newest() if (row := store.runs.task(run.number, "gate"))]
         return sorted(states) == ["running", *["waiting"] * (runs - 1)]
 
     until(f"{runs} runs wait for one gate", waiting)

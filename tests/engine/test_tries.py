@@ -7,12 +7,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from penstock.backends.base import Ended, Order
-from penstock.engine.core import LANES, Core
-from penstock.graph.expr import Expr
+from penstock.backends.base import AttemptEnded, AttemptSpec
+from penstock.engine.backend_pool import BackendPool
+from penstock.expressions.parse import Expr
+from penstock.expressions.template import parse_template
+from penstock.expressions.types import INT, STR
 from penstock.graph.model import (
     Backoff,
     Cache,
@@ -30,8 +33,6 @@ from penstock.graph.model import (
     Step,
     Workflow,
 )
-from penstock.graph.template import parse_template
-from penstock.graph.types import INT, STR
 from penstock.store.sql import open_store
 from tests.engine.test_outcomes import call, failing, given, run, s
 from tests.engine.yard import Yard, flow
@@ -49,7 +50,7 @@ def test_every_step_knows_its_run_and_when_it_began(tmp_path: Path) -> None:
     inner = Workflow(name="inner", steps=(s("x", inputs=given(i=text)),), on_exit=(s("y", inputs=given(i=text)),))
     work = flow(call("c", "inner"), definitions=(inner,), on_exit=(s("z", action=Script(source=text)),))
     ran = run(tmp_path, work)
-    said = f"{ran.live.run.id} 2001-09-09T01:46:40Z"
+    said = f"{ran.live.record.id} 2001-09-09T01:46:40Z"
     assert [ran.order(path).inputs["i"] for path in ("c/x", "c/y")] == [said] * 2
     assert ran.order("z").action.source == said  # type: ignore[union-attr]
 
@@ -83,7 +84,7 @@ def test_a_try_whose_action_has_no_value_is_a_failed_try(tmp_path: Path) -> None
 )
 def test_when_it_is_not_tried_any_more(tmp_path: Path, retry: Retry, tries: int) -> None:
     """Each try takes five seconds, and ten pass between them."""
-    broken = Ended(id="", outcome=FAILED, exit_code=7, message="broken", seconds=5.0)
+    broken = AttemptEnded(id="", outcome=FAILED, exit_code=7, message="broken", seconds=5.0)
     ran = run(tmp_path / "a", flow(s("a", retry=retry)), lambda order: (5.0, broken))
     assert len(ran.orders) == tries
     if "exit_code" not in str(retry.when):
@@ -109,8 +110,8 @@ def test_the_time_for_tries_goes_on_over_a_crash(tmp_path: Path) -> None:
         return adopt(yard.go(yard.engine(lambda order: (5.0, FAILED))), live, work)
 
     live = yard.play(main)
-    assert live.state == "failed"
-    assert len(yard.times(live.run.id, "a")) == 2, "at 0 and at 28 s; the next would be after 43"
+    assert live.status == "failed"
+    assert len(yard.times(live.record.id, "a")) == 2, "at 0 and at 28 s; the next would be after 43"
 
 
 # -- what the author holds to be the same -----------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ def memo(name: str, key: Any, *needs: str, **fields: Any) -> Step:
     return s(name, *needs, cache=Cache(key=key, ttl=fields.pop("ttl", None)), **fields)
 
 
-def numbered(order: Order) -> Any:
+def numbered(order: AttemptSpec) -> Any:
     return {"x": order.id} if order.step.outputs else None
 
 
@@ -149,7 +150,7 @@ def test_the_key_holds_from_run_to_run_until_it_is_too_old(tmp_path: Path) -> No
         for _ in range(3):
             live = yard.submit(engine, work, fresh=False)
             await asyncio.sleep(60)
-            row = engine.store.task(live.number, "a")
+            row = engine.store.runs.task(live.number, "a")
             assert row is not None
             states.append(row.state)
         return states
@@ -190,7 +191,7 @@ def test_a_backend_gets_mounts_as_plain_text(tmp_path: Path) -> None:
     ran = run(tmp_path, flow(s("a", mounts=(MOUNT,), inputs=given(i=7)), params=params))
     (mount,) = ran.order("a").step.mounts
     assert mount.sub_path == "of/7"
-    assert mount.files == {"a": f"v {ran.live.run.id}", "b": "plain", "c": "2"}
+    assert mount.files == {"a": f"v {ran.live.record.id}", "b": "plain", "c": "2"}
 
 
 def test_a_mount_without_a_value_is_an_error_of_the_task(tmp_path: Path) -> None:
@@ -218,13 +219,13 @@ def test_the_folders_that_tasks_share_go_with_the_run_unless_it_failed(tmp_path:
     for state, script in (("succeeded", None), ("failed", FAILED)):
         place = tmp_path / state
 
-        def leave(order: Order, place: Path = place, answer: Any = script) -> Any:
+        def leave(order: AttemptSpec, place: Path = place, answer: Any = script) -> Any:
             (place / ".penstock" / "work" / order.run / "volumes" / "m").mkdir(parents=True)
             return answer
 
         ran = run(place, flow(s("a", mounts=(Mount(name="m", path="/m", scope="run"),))), leave)
         assert ran.state == state
-        assert (place / ".penstock" / "work" / ran.live.run.id / "volumes").exists() == (state == "failed")
+        assert (place / ".penstock" / "work" / ran.live.record.id / "volumes").exists() == (state == "failed")
 
 
 def pod(*images: str | None) -> Step:
@@ -247,16 +248,19 @@ def pod(*images: str | None) -> Step:
     ],
 )
 def test_where_a_pod_runs(on: dict[str, str], step: Step, lane: str, variant: str | None) -> None:
-    core = Core.__new__(Core)
-    core.on = {**LANES, **on}
-    assert (core.lane_of(step), core.variant_of(step)) == (lane, variant)
+    pool = BackendPool(mock.Mock(), on)
+    assert (pool.lane_of(step), pool.variant_of(step)) == (lane, variant)
 
 
 def test_a_pod_gets_its_texts_with_their_values(tmp_path: Path) -> None:
     parts = (
         Part(name="p", image=T("i:${{ inputs.v }}"), command=("c", E("inputs.v")), env={"K": E("params.k")}),
-        Part(name="q", source=T("echo ${{ attempt.number }}"), when=({"input": E("inputs.v"), "operator": "in", "values": ("1",)},)),
-    )  # fmt: skip
+        Part(
+            name="q",
+            source=T("echo ${{ attempt.number }}"),
+            when=({"input": E("inputs.v"), "operator": "in", "values": ("1",)},),
+        ),
+    )
     work = flow(s("a", action=Pod(parts=parts), inputs=given(v="1")), params=(Parameter(name="k", default="w"),))
     action = run(tmp_path, work).order("a").action
     assert isinstance(action, Pod)
@@ -274,11 +278,24 @@ def fibonacci(n: int, **fields: Any) -> Workflow:
         params=(Parameter(name="n", type=INT),),
         steps=(
             s("one", inputs=here, outputs=smaller, when=E("params.n > 2")),
-            call("a", "fib", when=E("params.n > 2"), inputs=given(n=E("steps.one.outputs.x - 1")), cache=Cache(key=T("fib-${{ inputs.n }}"))),
-            call("b", "fib", "a", when=E("params.n > 2"), inputs=given(n=E("steps.one.outputs.x - 2")), cache=Cache(key=T("fib-${{ inputs.n }}"))),
+            call(
+                "a",
+                "fib",
+                when=E("params.n > 2"),
+                inputs=given(n=E("steps.one.outputs.x - 1")),
+                cache=Cache(key=T("fib-${{ inputs.n }}")),
+            ),
+            call(
+                "b",
+                "fib",
+                "a",
+                when=E("params.n > 2"),
+                inputs=given(n=E("steps.one.outputs.x - 2")),
+                cache=Cache(key=T("fib-${{ inputs.n }}")),
+            ),
         ),
         outputs=(Output(name="f", type=INT, value=E("params.n > 2 ? steps.a.outputs.f + steps.b.outputs.f : 1")),),
-    )  # fmt: skip
+    )
     first = call("first", "fib", inputs=given(n=n), cache=Cache(key=T("fib-${{ inputs.n }}"), **fields))
     return flow(first, definitions=(half,), outputs=(Output(name="f", type=INT, value=E("steps.first.outputs.f")),))
 
@@ -309,7 +326,7 @@ def test_a_call_whose_result_was_removed_is_entered_after_all(tmp_path: Path) ->
     work = fibonacci(3)
     work = Workflow(name="w", steps=(*work.steps, again, tail), definitions=work.definitions)
 
-    def script(order: Order) -> Any:
+    def script(order: AttemptSpec) -> Any:
         return 50.0 if order.step.name == "tail" else {"x": order.inputs["n"]}
 
     async def main(yard: Yard) -> Any:
@@ -321,6 +338,6 @@ def test_a_call_whose_result_was_removed_is_entered_after_all(tmp_path: Path) ->
         return adopt(yard.go(yard.engine(script)), live, work)
 
     live = yard.play(main)
-    assert live.state == "succeeded"
+    assert live.status == "succeeded"
     with open_store(yard.where) as store:
-        assert {row.task: row.state for row in store.tasks(live.number)}["second/one"] == "succeeded"
+        assert {row.task: row.state for row in store.runs.tasks(live.number)}["second/one"] == "succeeded"

@@ -18,17 +18,19 @@ from typing import Any
 import pytest
 
 from penstock.artifacts.blobs import Blobs
-from penstock.backends.fake import Fake
+from penstock.backends.fake import FakeBackend
+from penstock.engine.active_run import ActiveRun
 from penstock.engine.blueprint import blueprints
-from penstock.engine.live import Live
-from penstock.engine.loop import Engine
+from penstock.engine.engine import Engine
 from penstock.graph.links import links_of
 from penstock.graph.model import Backoff, Edge, Retry, Script, Step, Suspend, Workflow
+from penstock.runners.local import LocalRunner
 from penstock.service.hosting import Host
-from penstock.service.local import LocalRunner
-from penstock.service.runs import Refused, Submission, go_on, own, owner_watched
+from penstock.service.run_records import RunConflict, watch_owner
+from penstock.service.runs import go_on, own
+from penstock.service.submission import Submission
 from penstock.settings import read
-from penstock.store.base import Disconnected
+from penstock.store.records import Disconnected
 from penstock.store.sql import open_store
 from penstock.testing import VirtualClock, run_virtually
 from tests.engine import flows
@@ -178,7 +180,8 @@ def test_a_disk_that_has_become_read_only_refuses_to_go_on_and_loses_nothing(tmp
         place.begun().kill()
         until("the long command is gone or found", lambda: place.look())
         for pid in processes(place.home):
-            os.kill(pid, 9)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(pid, 9)
         nobody_is_left(place.home)
         before = place.look()
         until("nobody writes to it", lambda: _remount(disk, "ro"))
@@ -275,7 +278,7 @@ def test_connections_that_are_cut_all_the_time_do_not_disturb_a_run(
 def test_a_commit_whose_answer_was_lost_is_not_done_twice(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: bool
 ) -> None:
-    from penstock.store.postgres import Postgres
+    from penstock.store.drivers.postgres import Postgres
 
     plain, commits, on = Postgres.statement, itertools.count(1), threading.Event()
 
@@ -329,8 +332,8 @@ def test_an_engine_that_has_nothing_to_write_survives_a_restart_of_its_server(
     postgres: Server, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It only looks around and shows that it is alive."""
-    monkeypatch.setattr("penstock.engine.loop.BEAT", 0.05)
-    monkeypatch.setattr("penstock.engine.loop.POLL", 0.02)
+    monkeypatch.setattr("penstock.engine.peers.BEAT", 0.05)
+    monkeypatch.setattr("penstock.engine.peers.POLL", 0.02)
     params = {"notes": str(tmp_path / "notes"), "go": str(tmp_path / "go"), "who": "one"}
     with kept(LocalRunner(home=tmp_path / "home", store=postgres_url, jobs=2)) as runner:
         run = runner.submit(flows.shared, **params)
@@ -360,8 +363,8 @@ def step(name: str, *needs: str, **fields: Any) -> Step:
 AGAIN = Retry(limit=3, backoff=Backoff(initial=10, factor=1, jitter=0))
 
 
-def put_back(clock: VirtualClock, after: float) -> Callable[[Engine, Live], Any]:
-    async def meanwhile(engine: Engine, live: Live) -> None:
+def put_back(clock: VirtualClock, after: float) -> Callable[[Engine, ActiveRun], Any]:
+    async def meanwhile(engine: Engine, live: ActiveRun) -> None:
         await asyncio.sleep(after)
         clock.set_back(HOUR)
 
@@ -393,25 +396,25 @@ def test_time_limits_come_in_time_though_the_clock_is_put_back(whose: str) -> No
 
 def in_two_parts(
     work: Workflow, home: Path, script: Callable[..., Any], first: float, shift: float
-) -> tuple[str, float, Live]:
+) -> tuple[str, float, ActiveRun]:
     """Killed after `first` seconds; taken up again by an engine whose wall clock is `shift` off. Its state, and the seconds
     that the second part took."""
 
-    def part(clock: VirtualClock, seconds: float | None) -> tuple[str, float, Live]:
-        async def main() -> tuple[str, float, Live]:
+    def part(clock: VirtualClock, seconds: float | None) -> tuple[str, float, ActiveRun]:
+        async def main() -> tuple[str, float, ActiveRun]:
             with open_store(str(home)) as store:
                 engine = Engine(store, home, Blobs(home / "artifacts"), jobs=9, now=clock.now, chance=lambda: 0.5)
-                fake = Fake(engine.context, script)
-                engine.backends = dict.fromkeys(set(engine.on.values()) - {"suspend"}, fake)
-                found = store.runs(limit=1)
+                fake = FakeBackend(engine.context, script)
+                engine.pool.use(set(engine.pool.on.values()) - {"suspend"}, fake)
+                found = store.runs.newest(limit=1)
                 if found:
-                    engine.bury({found[0].engine or ""})
-                run = own(engine, found[0] if found else Submission(work, {}).record(store))
+                    engine.peers.reap({found[0].engine or ""})
+                run = own(engine.store, engine.me.id, found[0] if found else Submission(work, {}).record(store))
                 live = engine.adopt(run, blueprints(work, links_of(work)), {})
                 going = asyncio.ensure_future(engine.run())
                 await asyncio.wait([going], timeout=seconds)
                 going.cancel()  # as if killed: nothing more is written
-                return live.state, clock.elapsed, live
+                return live.status, clock.elapsed, live
 
         return clock.run(main())
 
@@ -451,8 +454,8 @@ def test_a_retry_waits_no_longer_than_it_was_to_wait(tmp_path: Path) -> None:
 def test_the_order_of_events_is_that_of_their_numbers_whatever_their_times(tmp_path: Path) -> None:
     in_two_parts(flow(step("a"), step("b", "a")), tmp_path / "home", lambda order: 10, first=15, shift=-HOUR)
     with open_store(str(tmp_path / "home")) as store:
-        run = store.runs()[0]
-        events = list(store.events(run.number))
+        run = store.runs.newest()[0]
+        events = list(store.runs.events(run.number))
     assert run.state == "succeeded"
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events[-1].at < events[0].at and events[-1].kind == "run.finished"
@@ -485,7 +488,7 @@ def test_a_run_that_is_over_is_not_taken_up_again(tmp_path: Path) -> None:
     before = run.events
     host = Host(read(home=tmp_path / "home"))
     try:
-        with pytest.raises(Refused, match=r"P413 .*chain-1 is over: it succeeded"):
+        with pytest.raises(RunConflict, match=r"P413 .*chain-1 is over: it succeeded"):
             go_on(host, run.id)
     finally:
         host.close()
@@ -510,10 +513,10 @@ def test_a_run_whose_engine_was_on_another_machine_can_be_taken_when_its_heart_s
     place.end()
     host = Host(read(home=place.home, jobs=2))
     with open_store(place.store) as store:
-        run = store.runs(limit=1)[0]
-        with pytest.raises(Refused, match="P411"):
+        run = store.runs.newest(limit=1)[0]
+        with pytest.raises(RunConflict, match="P411"):
             go_on(host, run.id)
-        assert not owner_watched(store, run)
+        assert not watch_owner(store, run)
         session = go_on(host, run.id)
         assert session.wait(20)
         host.close()
@@ -525,7 +528,7 @@ def test_a_run_whose_engine_is_alive_on_another_machine_is_left_to_it(tmp_path: 
     command = place.begun()
     elsewhere(place)
     with open_store(place.store) as store:
-        assert owner_watched(store, store.runs(limit=1)[0]), "its heart beats"
+        assert watch_owner(store, store.runs.newest(limit=1)[0]), "its heart beats"
     place.go()
     place.end()
     assert command.code() == 0, command.text
@@ -541,9 +544,9 @@ def _folder(folder: Path, number: int) -> Path:
 def taken_over(place: Place, command: Command) -> Command:
     """Somebody holds the engine of `command` for dead and goes on with its run."""
     with open_store(place.store) as store:
-        run = store.runs(limit=1)[0]
+        run = store.runs.newest(limit=1)[0]
         assert run.engine is not None
-        store.forget(run.engine)
+        store.peers.forget(run.engine)
     other = Command(_folder(place.folder, 1), "resume", "flow-1", home=place.home, store=place.url)
     until("the other has begun", lambda: notes(place.folder / "notes")["slow"] == 2 or other.process.poll() is not None)
     assert other.process.poll() is None, other.text
@@ -580,8 +583,8 @@ def test_an_engine_that_has_lost_one_run_goes_on_with_the_others(tmp_path: Path)
         three = runner.submit(flows.unshared, **params, who="three")
         until("it has begun", lambda: notes(said)["alone"] == 1)
         with open_store(where) as store:
-            run = store.run(one.id)
-            assert run is not None and store.take(run.number, "somebody else", run.engine)
+            run = store.runs.by_id(one.id)
+            assert run is not None and store.runs.take(run.number, "somebody else", run.engine)
         (tmp_path / "go").touch()
         one.wait(20)
         assert one._session.live.error is not None

@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.blobs import Blobs
-from penstock.backends.base import Ended, Order
-from penstock.backends.fake import Fake
+from penstock.backends.base import AttemptEnded, AttemptSpec
+from penstock.backends.fake import FakeBackend
+from penstock.engine.active_run import ActiveRun
 from penstock.engine.blueprint import blueprints
 from penstock.engine.clock import VirtualClock
-from penstock.engine.live import Live
-from penstock.engine.loop import Engine
-from penstock.engine.reserved import base
-from penstock.graph.expr import Expr
+from penstock.engine.engine import Engine
+from penstock.engine.podsets import amounts
+from penstock.expressions.parse import Expr
 from penstock.graph.model import Cache, Edge, ForEach, Input, Script, Step, Workflow
-from penstock.service.queueing import apply, machine
-from penstock.service.runs import Submission, own
-from penstock.store.base import Event
+from penstock.service.machine import machine
+from penstock.service.queues import apply
+from penstock.service.runs import own
+from penstock.service.submission import Submission
+from penstock.store.records import Event
 from penstock.store.sql import Store, open_store
 
 CPU = 1000
@@ -70,18 +72,18 @@ def flow(*steps: Step, name: str = "w", **fields: Any) -> Workflow:
     return Workflow(name=name, steps=steps, **fields)
 
 
-class Clocked(Fake):
+class Clocked(FakeBackend):
     """Says what runs, and how much of what is in use."""
 
     yard: Yard
 
-    def start(self, orders: Sequence[Order]) -> None:
+    def start(self, orders: Sequence[AttemptSpec]) -> None:
         for order in orders:
-            needs = {name: amount * order.step.replicas for name, amount in base(order.step.resources).items()}
+            needs = {name: amount * order.step.replicas for name, amount in amounts(order.step.resources).items()}
             self.yard.began(order, needs)
         super().start(orders)
 
-    def _end(self, ended: Ended) -> None:
+    def _end(self, ended: AttemptEnded) -> None:
         self.yard.ended(ended.id)
         super()._end(ended)
 
@@ -99,6 +101,9 @@ class Yard:
         self.cpu = cpu
         self.clock = VirtualClock()
         self.engines: list[Engine] = []
+        self.backends: dict[Engine, Clocked] = {}
+        self.closed: set[Engine] = set()
+        """Engines that a test has ended by hand."""
         self.stores: list[Store] = []
         self.running: dict[str, tuple[str, dict[str, int]]] = {}
         self.spans: list[tuple[str, float, float, bool]] = []
@@ -107,7 +112,7 @@ class Yard:
         self.since: dict[str, float] = {}
         self.watch: Callable[[Yard], None] = lambda yard: None
 
-    def began(self, order: Order, needs: dict[str, int]) -> None:
+    def began(self, order: AttemptSpec, needs: dict[str, int]) -> None:
         self.running[order.id] = (order.run, needs)
         self.since[order.id] = self.clock.elapsed
         for name, amount in self.in_use().items():
@@ -125,28 +130,35 @@ class Yard:
                 found[name] = found.get(name, 0) + amount
         return found
 
-    def engine(self, script: Callable[[Order], Any] = lambda order: 10.0) -> Engine:
+    def engine(self, script: Callable[[AttemptSpec], Any] = lambda order: 10.0) -> Engine:
         store = open_store(self.where)
         if self.manifest:
             apply(store, (MACHINE + self.manifest, "queues.yaml"))
             self.manifest = ""
         capacity = None if self.cpu is None else (lambda: machine({"cpu": (self.cpu or 0) * CPU}))
         engine = Engine(
-            store, self.place, Blobs(self.place / "artifacts"), jobs=1_000_000, now=self.clock.now, chance=lambda: 0.5, capacity=capacity
-        )  # fmt: skip
+            store,
+            self.place,
+            Blobs(self.place / "artifacts"),
+            jobs=1_000_000,
+            now=self.clock.now,
+            chance=lambda: 0.5,
+            capacity=capacity,
+        )
         backend = Clocked(engine.context, script)
         backend.yard = self
-        engine.backends = dict.fromkeys(set(engine.on.values()) - {"suspend"}, backend)
+        engine.pool.use(set(engine.pool.on.values()) - {"suspend"}, backend)
+        self.backends[engine] = backend
         self.engines.append(engine)
         self.stores.append(store)
         return engine
 
     def submit(
         self, engine: Engine, workflow: Workflow, params: Mapping[str, Any] | None = None, **options: Any
-    ) -> Live:
+    ) -> ActiveRun:
         submission = Submission(workflow, params or {}, **{"fresh": True, **options})
-        submission.vet(engine.store, engine._open_book())
-        run = own(engine, submission.record(engine.store, self.clock.now()))
+        submission.vet(engine.store, engine.admission.open())
+        run = own(engine.store, engine.me.id, submission.record(engine.store, self.clock.now()))
         return engine.adopt(run, blueprints(submission.workflow, submission.links), submission.params)
 
     def play(self, main: Callable[[Yard], Coroutine[Any, Any, Any]]) -> Any:
@@ -162,7 +174,7 @@ class Yard:
                 async with asyncio.timeout(5_000):
                     await asyncio.gather(*self.tasks)
                 for engine in self.engines:
-                    if not engine.closed:
+                    if engine not in self.closed:
                         await engine.close()
                 return found
             finally:
@@ -182,7 +194,7 @@ class Yard:
         self.tasks[at].cancel()
         await asyncio.gather(self.tasks[at], return_exceptions=True)
         del self.engines[at], self.tasks[at]
-        backend = next(iter(engine.backends.values()))
+        backend = self.backends[engine]
         for id in list(backend._running):
             backend._running.pop(id).cancel()
             self.ended(id, stopped=True)
@@ -191,11 +203,11 @@ class Yard:
         """When attempts of a task ran."""
         return [(start, end) for id, start, end, _ in self.spans if id.startswith(f"{run}/{task}/")]
 
-    def events(self, live: Live, *kinds: str) -> list[Event]:
+    def events(self, live: ActiveRun, *kinds: str) -> list[Event]:
         with open_store(self.where) as store:
-            return [event for event in store.events(live.number) if not kinds or event.kind in kinds]
+            return [event for event in store.runs.events(live.number) if not kinds or event.kind in kinds]
 
     def left(self) -> list[str]:
         """Workloads that are not over."""
         with open_store(self.where) as store:
-            return [one.key for one in store.workloads()]
+            return [one.key for one in store.queues.workloads()]

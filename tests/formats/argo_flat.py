@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.formats import shape
+from penstock.formats import schema
 
 Origin = tuple[str, str]
 """Step, output."""
@@ -44,7 +44,7 @@ def templates_of(documents: list[dict[str, Any]]) -> dict[tuple[str, str], dict[
 def check_limits(documents: list[dict[str, Any]], tasks: int = 200, inputs: int = 500) -> None:
     """What Argo 4 takes."""
     for document in documents:
-        assert shape.check(document) == []
+        assert schema.check(document) == []
         assert len(json.dumps(document)) < 2**20
         templates = document.get("spec", {}).get("templates", [])
         assert len(templates) <= 200

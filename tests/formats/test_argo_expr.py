@@ -8,31 +8,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.formats.argo_out.depends import outcomes_text, trigger_text
-from penstock.formats.argo_out.expr import Translator, condition, text_of
-from penstock.formats.argo_out.found import Found, NotSaid, string, tagged
-from penstock.formats.lang.depends import compile_depends
-from penstock.formats.lang.exprlang import UnknownVariable, compile_expr
-from penstock.graph.evaluate import EvaluationError, evaluate, to_text
-from penstock.graph.expr import Expr, Node, parse, reference
+from penstock.expressions.evaluate import EvaluationError, evaluate, to_text
+from penstock.expressions.parse import Expr, Node, parse, reference
+from penstock.expressions.template import Template
+from penstock.expressions.types import Type
+from penstock.expressions.types import parse as type_of
+from penstock.formats.argo.language.depends import compile_depends
+from penstock.formats.argo.language.translate import UnknownVariable, compile_expr
+from penstock.formats.argo.write.depends import task_text, trigger_text
+from penstock.formats.argo.write.expr import ExprWriter, condition, text_of
+from penstock.formats.argo.write.variables import ArgoVariable, NotInArgo, string, tagged
 from penstock.graph.model import NORMAL, Outcome
-from penstock.graph.template import Template
-from penstock.graph.types import Type
-from penstock.graph.types import parse as type_of
 
 TYPES = {
-    "i": "int", "j": "int", "f": "float", "s": "str", "t-u": "str", "b": "bool", "l": "list[int]", "ls": "list[str]", "d": "dict[int]", "a": "any",
-}  # fmt: skip
+    "i": "int",
+    "j": "int",
+    "f": "float",
+    "s": "str",
+    "t-u": "str",
+    "b": "bool",
+    "l": "list[int]",
+    "ls": "list[str]",
+    "d": "dict[int]",
+    "a": "any",
+}
 
 
-def find(path: tuple[str, ...]) -> Found | None:
+def find(path: tuple[str, ...]) -> ArgoVariable | None:
     """Every parameter is text, and some are what a loop has given."""
     if path[0] == "params" and path[1] in TYPES:
-        return Found(("inputs", "parameters", path[1]), type_of(TYPES[path[1]]), 2)
+        return ArgoVariable(("inputs", "parameters", path[1]), type_of(TYPES[path[1]]), 2)
     if path[0] == "steps":
         gathered = path[1] == "many"
         type_ = type_of("list[int]") if gathered else Type("int")
-        return Found(("tasks", path[1], "outputs", "parameters", path[3]), type_, 4, gathered)
+        return ArgoVariable(("tasks", path[1], "outputs", "parameters", path[3]), type_, 4, gathered)
     return None
 
 
@@ -68,21 +77,69 @@ VALUES = {
 @pytest.mark.parametrize(
     "text",
     [
-        "params.i + params.j * 3", "params.i / params.j", "params.i % params.j", "-params.i", "params.f * 2.0 - 1.5", "params.i > params.j",
-        'params.s == "abc"', 'params.s + "-" + params["t-u"]', "!params.b || params.i == 7", "params.b && params.i != 7", "params.l[0] + 1",
-        "params.l[params.l.size() - 1] / 2", "params.l + [4]", "params.i in params.l", '"a" in params.ls', '"k" in params.d', "params.d.k + 1",
-        'params.d["m-n"]', "has(params.d.k)", "has(params.d.z)", "size(params.s)", "params.l.map(x, x * 2)", "params.l.filter(x, x > 1)",
-        "params.l.all(x, x > 0)", "params.l.exists(x, x == 2)", "params.d.exists_one(k, k == \"k\")", "params.b ? params.i : params.j",
-        'params.s.startsWith("a")', 'params.s.contains("b")', 'params.s.endsWith("x")', "string(params.i)", "string(params.s)", "int(params.f)", "double(params.i)",
-        'bool("true")', "truthy(params.s)", "truthy(params.i)", "truthy(params.l)", "truthy(params.d)", "range(3)", "range(2, 5)", "range(1, 8, 3)",
-        "range(params.i)", "min(params.i, params.j)", "max(params.i, 3)", 'format(params.s, "")', 'format(params.i, "")', "[params.i, params.j]",
-        '{"a": params.i, "b": {"c": params.s}}', 'params.a == "word"', "params.s < \"b\"", "null == null", '"{{x}} }}" + params.s',
-        "params.l.map(x, x + params.i)", "params.i * (params.j + 1) - (3 - 2)", "default(params.i, 3)", "upper(params.s)", "join(params.ls, \"-\")",
+        "params.i + params.j * 3",
+        "params.i / params.j",
+        "params.i % params.j",
+        "-params.i",
+        "params.f * 2.0 - 1.5",
+        "params.i > params.j",
+        'params.s == "abc"',
+        'params.s + "-" + params["t-u"]',
+        "!params.b || params.i == 7",
+        "params.b && params.i != 7",
+        "params.l[0] + 1",
+        "params.l[params.l.size() - 1] / 2",
+        "params.l + [4]",
+        "params.i in params.l",
+        '"a" in params.ls',
+        '"k" in params.d',
+        "params.d.k + 1",
+        'params.d["m-n"]',
+        "has(params.d.k)",
+        "has(params.d.z)",
+        "size(params.s)",
+        "params.l.map(x, x * 2)",
+        "params.l.filter(x, x > 1)",
+        "params.l.all(x, x > 0)",
+        "params.l.exists(x, x == 2)",
+        'params.d.exists_one(k, k == "k")',
+        "params.b ? params.i : params.j",
+        'params.s.startsWith("a")',
+        'params.s.contains("b")',
+        'params.s.endsWith("x")',
+        "string(params.i)",
+        "string(params.s)",
+        "int(params.f)",
+        "double(params.i)",
+        'bool("true")',
+        "truthy(params.s)",
+        "truthy(params.i)",
+        "truthy(params.l)",
+        "truthy(params.d)",
+        "range(3)",
+        "range(2, 5)",
+        "range(1, 8, 3)",
+        "range(params.i)",
+        "min(params.i, params.j)",
+        "max(params.i, 3)",
+        'format(params.s, "")',
+        'format(params.i, "")',
+        "[params.i, params.j]",
+        '{"a": params.i, "b": {"c": params.s}}',
+        'params.a == "word"',
+        'params.s < "b"',
+        "null == null",
+        '"{{x}} }}" + params.s',
+        "params.l.map(x, x + params.i)",
+        "params.i * (params.j + 1) - (3 - 2)",
+        "default(params.i, 3)",
+        "upper(params.s)",
+        'join(params.ls, "-")',
     ],
-)  # fmt: skip
+)
 def test_the_same_value(text: str) -> None:
     ours, theirs = values_of(**VALUES)
-    code = Translator(find).code(parse(text)).text
+    code = ExprWriter(find).code(parse(text)).text
     assert "{{" not in tagged(code)[3:-2] and "}}" not in tagged(code)[3:-2]
     found = evaluate(read_back(tagged(code)[3:-2]), theirs)
     wanted = evaluate(parse(text), ours)
@@ -106,12 +163,12 @@ def test_the_same_value(text: str) -> None:
 )
 def test_the_same_text(text: str) -> None:
     ours, theirs = values_of(**VALUES)
-    code = Translator(find).as_text(parse(text))
+    code = ExprWriter(find).as_text(parse(text))
     assert evaluate(read_back(code), theirs) == to_text(evaluate(parse(text), ours))
 
 
 def test_what_a_loop_gave_is_a_list_of_texts() -> None:
-    code = Translator(find).code(parse("steps.many.outputs.n[1] + 1")).text
+    code = ExprWriter(find).code(parse("steps.many.outputs.n[1] + 1")).text
     assert evaluate(read_back(code), {"texts": {"n": '["4","5"]'}}) == 6
     text = text_of(Expr.of("steps.many.outputs.n"), find)
     assert text == "{{=toJson(map(fromJSON(tasks.many.outputs.parameters.n ?? '[]'), {asInt(#)}))}}"
@@ -131,7 +188,7 @@ def test_variables_alone_are_plain_tags() -> None:
 
 @pytest.mark.parametrize("text", ["{{inputs.x}}", "a {{= 1}}", "{{ workflow.name }}", "{{item}}"])
 def test_text_that_argo_would_take_for_its_own(text: str) -> None:
-    with pytest.raises(NotSaid):
+    with pytest.raises(NotInArgo):
         text_of(text, find)
 
 
@@ -165,7 +222,7 @@ def test_any_expression(text: str, i: int, j: int, b: bool) -> None:
         return
     except ValueError:  # too many operators in a row
         return
-    code = Translator(find).code(parse(text)).text
+    code = ExprWriter(find).code(parse(text)).text
     assert evaluate(read_back(code), theirs) == wanted
 
 
@@ -185,7 +242,7 @@ def test_depends_and_back() -> None:
         frozenset({Outcome.FAILED}),
         frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED}),
     ):
-        found = compile_depends(outcomes_text("a", outcomes), ["a"])
+        found = compile_depends(task_text("a", outcomes), ["a"])
         assert found.needs == {"a": outcomes} and found.trigger is None
     trigger = parse(
         '(steps.a.outcome == "failed" || steps.b.outcome in ["skipped", "omitted"]) && steps.c.outcome != "succeeded"'
@@ -203,7 +260,7 @@ def test_depends_and_back() -> None:
                     }
                 }
                 assert evaluate(back.trigger, scope) == evaluate(trigger, scope)
-    with pytest.raises(NotSaid):
+    with pytest.raises(NotInArgo):
         trigger_text(parse("steps.a.outputs.x > 3"), lambda name: name)
-    with pytest.raises(NotSaid):
-        outcomes_text("a", frozenset({Outcome.CANCELLED}))
+    with pytest.raises(NotInArgo):
+        task_text("a", frozenset({Outcome.CANCELLED}))

@@ -13,15 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import DocumentError, InvalidWorkflow, UserError
-from penstock.formats import foreign
-from penstock.formats.argo_in.objects import compile_path, compile_selector
-from penstock.formats.argo_in.policy import seconds_of
-from penstock.formats.argo_read import read_argo
+from penstock.expressions.evaluate import evaluate
+from penstock.expressions.parse import Expr, ExpressionError, show
+from penstock.expressions.template import Template
+from penstock.formats import registry
+from penstock.formats.argo.read.objects import compile_path, compile_selector
+from penstock.formats.argo.read.policy import seconds_of
+from penstock.formats.argo.read.workflow import read_argo
+from penstock.formats.base import Read
 from penstock.formats.documents import Document, Library, read_text
-from penstock.formats.reading import Read
 from penstock.graph.check import errors
-from penstock.graph.evaluate import evaluate
-from penstock.graph.expr import Expr, ExpressionError, show
 from penstock.graph.model import (
     MISSING,
     NORMAL,
@@ -38,7 +39,6 @@ from penstock.graph.model import (
     Suspend,
     Workflow,
 )
-from penstock.graph.template import Template
 from tests.support.speed import within
 
 from . import corpus
@@ -139,8 +139,11 @@ def test_groups_of_steps() -> None:
         + FLIP
     )
     assert [(step.name, step.group) for step in flow.steps] == [
-        ("a", "main[0]"), ("b", "main[0]"), ("c", None), ("d", "main[2]"),
-    ]  # fmt: skip
+        ("a", "main[0]"),
+        ("b", "main[0]"),
+        ("c", None),
+        ("d", "main[2]"),
+    ]
     assert named(flow, "c").action == Nested(name="inner")
     assert set(named(flow, "c").needs) == {Edge("a"), Edge("b", NORMAL | {Outcome.FAILED})}
     assert named(flow, "d").needs == (Edge("c"),)
@@ -549,10 +552,13 @@ def test_what_a_loop_gives() -> None:
     )
     assert value(named(flow, "b"), "x") == Template(
         (
-            Expr.of("collect(steps.a.outputs.o)"), " ", Expr.of("collect_results(steps.a.outputs.result)"), " ",
+            Expr.of("collect(steps.a.outputs.o)"),
+            " ",
+            Expr.of("collect_results(steps.a.outputs.result)"),
+            " ",
             Expr.of('collect_maps({"o": steps.a.outputs.o})'),
         )
-    )  # fmt: skip
+    )
     assert named(flow, "a").outputs[0].default is MISSING
 
 
@@ -618,16 +624,20 @@ def test_a_pod_with_everything_around_it() -> None:
     step = found.workflow.steps[0]
     assert isinstance(step.action, Pod)
     assert [(part.name, part.needs, part.sidecar) for part in step.action.parts] == [
-        ("first", (), False), ("beside", (), True), ("main", ("first",), False),
-    ]  # fmt: skip
+        ("first", (), False),
+        ("beside", (), True),
+        ("main", ("first",), False),
+    ]
     main = step.action.parts[-1]
     assert main.env == {"A": Expr.of("inputs.m"), "B": Template((Expr.of("inputs.m"), "-b")), "C": "from-map"}
     assert main.args == (Expr.of("inputs.m"),)
     assert step.resources == {"cpu": 1500, "memory": 2 * 2**30 * 1000}
     assert step.placement is not None and step.placement.node_selector == {"pool": "gpu"}
     assert [(mount.name, mount.path, mount.scope, mount.sub_path) for mount in step.mounts] == [
-        ("own", "/own", "task", ""), ("shared", "/all", "run", Expr.of("run.id")), ("claim", "/claim", "run", ""),
-    ]  # fmt: skip
+        ("own", "/own", "task", ""),
+        ("shared", "/all", "run", Expr.of("run.id")),
+        ("claim", "/claim", "run", ""),
+    ]
     assert (step.queue, step.priority) == ("team", "high")
     assert step.extra["pod"]["imagePullSecrets"] == ({"name": "s"},)
     assert step.extra["containers"]["main"]["securityContext"] == {"runAsUser": 5}
@@ -676,8 +686,9 @@ def test_a_resource() -> None:
     assert evaluate(action.failure_condition, {"object": {"status": {"failed": 3}}}) is True
     assert evaluate(action.failure_condition, {"object": {}}) is False
     assert [output.value.text for output in flow.steps[0].outputs] == [
-        "text(object.metadata.name)", "text(object.status.conditions[0].type)",
-    ]  # fmt: skip
+        "text(object.metadata.name)",
+        "text(object.status.conditions[0].type)",
+    ]
 
 
 def test_selectors_that_cannot_be_read() -> None:
@@ -718,7 +729,7 @@ def test_waiting_and_asking() -> None:
     assert isinstance(ask.action, Http) and ask.action.success_condition is not None
     assert (ask.action.method, ask.action.headers, ask.action.body, ask.timeout) == (
         "POST",
-        {"A": "b", "S": "secret"},
+        {"A": "b", "S": Expr('secrets["s/k"]')},
         "text",
         5,
     )
@@ -872,8 +883,9 @@ def test_cron_and_the_fields_that_are_handed_on() -> None:
     assert (flow.name, flow.queue, flow.priority) == ("nightly", "team", 7)
     assert flow.extra["argo"] == {"ttlStrategy": {"secondsAfterCompletion": 5}, "cron": {"schedule": "0 3 * * *"}}
     assert [(entry.path, entry.source and entry.source.line) for entry in found.report.of("changed")] == [
-        ("spec.workflowSpec.ttlStrategy", 10), ("spec.schedule", 6),
-    ]  # fmt: skip
+        ("spec.workflowSpec.ttlStrategy", 10),
+        ("spec.schedule", 6),
+    ]
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
@@ -888,14 +900,33 @@ def test_cron_and_the_fields_that_are_handed_on() -> None:
         ("- {name: main, steps: [{name: a, template: main}]}", [("P835", 7)]),
         ("- {name: main}", [("P835", 7)]),
         ("- {name: main, steps: [[{name: a, template: flip}, {name: a, template: flip}]]}" + FLIP, [("P835", 7)]),
-        ("- {name: main, dag: {tasks: [{name: a, template: flip, depends: b}, {name: b, template: flip, depends: a}]}}" + FLIP, [("P833", 7)]),
+        (
+            "- {name: main, dag: {tasks: [{name: a, template: flip, depends: b}, {name: b, template: flip, depends: a}]}}"
+            + FLIP,
+            [("P833", 7)],
+        ),
         ("- {name: main, dag: {tasks: [{name: a, template: flip, depends: 'b &&'}]}}" + FLIP, [("P832", 7)]),
-        ("- {name: main, dag: {tasks: [{name: a, template: flip}, {name: b, template: flip, depends: 'a &&'}]}}" + FLIP, [("P834", 7)]),
-        ("- {name: main, steps: [[{name: a, template: flip, when: '{{steps.b.outputs.result}} == x'}]]}" + FLIP, [("P832", 7)]),
+        (
+            "- {name: main, dag: {tasks: [{name: a, template: flip}, {name: b, template: flip, depends: 'a &&'}]}}"
+            + FLIP,
+            [("P834", 7)],
+        ),
+        (
+            "- {name: main, steps: [[{name: a, template: flip, when: '{{steps.b.outputs.result}} == x'}]]}" + FLIP,
+            [("P832", 7)],
+        ),
         ("- {name: main, steps: [[{name: a, template: flip, when: '((x == y'}]]}" + FLIP, [("P834", 7)]),
         ("- {name: main, steps: [[{name: a, template: echo}]]}" + ECHO, [("P832", 7)]),
-        ("- {name: main, steps: [[{name: a, template: echo, arguments: {parameters: [{name: x, value: '{{item}}'}]}}]]}" + ECHO, [("P832", 7)]),
-        ("- {name: main, steps: [[{name: a, template: echo, arguments: {parameters: [{name: x, value: '{{=1 +}}'}]}}]]}" + ECHO, [("P834", 7)]),
+        (
+            "- {name: main, steps: [[{name: a, template: echo, arguments: {parameters: [{name: x, value: '{{item}}'}]}}]]}"
+            + ECHO,
+            [("P832", 7)],
+        ),
+        (
+            "- {name: main, steps: [[{name: a, template: echo, arguments: {parameters: [{name: x, value: '{{=1 +}}'}]}}]]}"
+            + ECHO,
+            [("P834", 7)],
+        ),
         ("- {name: main, container: {image: i, args: ['{{inputs.parameters.nope}}']}}", [("P832", 7)]),
         ("- {name: main, container: {image: i, args: ['{{workflow.parameters.nope}}']}}", [("P832", 7)]),
         ("- {name: main, container: {image: i, args: ['{{step.a.outputs.result}}']}}", [("P832", 7)]),
@@ -903,7 +934,7 @@ def test_cron_and_the_fields_that_are_handed_on() -> None:
         ("- {name: main, timeout: soon, container: {image: i}}", [("P835", 7)]),
         ("- {name: main, resource: {action: explode, manifest: x}}", [("P835", 7)]),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_told_with_their_line(templates: str, expected: list[tuple[str, int]]) -> None:
     assert refused(workflow(templates)) == expected
 
@@ -940,7 +971,7 @@ def test_a_template_that_is_submitted_asks_for_what_it_needs() -> None:
 def _documents() -> list[Document]:
     found: list[Document] = []
     for path in corpus.files("argo"):
-        found += [one for one in read_text(path.read_text(), str(path)) if foreign.format_of(one) == "argo"]
+        found += [one for one in read_text(path.read_text(), str(path)) if registry.format_of(one) == "argo"]
     return found
 
 
@@ -980,10 +1011,39 @@ def test_groups_are_stages(name: str, groups: list[str | None]) -> None:
 
 
 ODD: list[Any] = [
-    None, 3, -1, 1.5, True, "", "x", "{{", "}}", "{{=", "{{inputs.parameters.x}}", "{{steps.a.outputs.result}}", "{{=1+}}", "{{item}}", [], {}, [[]],
-    [None], [{}], {"name": "a"}, [{"name": "a"}], {"a": {"b": [1]}}, "A && ", "9" * 50, "{{workflow.parameters}}", "{{outputs.parameters.a.path}}",
-    float("inf"), "{{ {{x}} }}", "{{=" + "(" * 300, "-", "é", {3: 4},
-]  # fmt: skip
+    None,
+    3,
+    -1,
+    1.5,
+    True,
+    "",
+    "x",
+    "{{",
+    "}}",
+    "{{=",
+    "{{inputs.parameters.x}}",
+    "{{steps.a.outputs.result}}",
+    "{{=1+}}",
+    "{{item}}",
+    [],
+    {},
+    [[]],
+    [None],
+    [{}],
+    {"name": "a"},
+    [{"name": "a"}],
+    {"a": {"b": [1]}},
+    "A && ",
+    "9" * 50,
+    "{{workflow.parameters}}",
+    "{{outputs.parameters.a.path}}",
+    float("inf"),
+    "{{ {{x}} }}",
+    "{{=" + "(" * 300,
+    "-",
+    "é",
+    {3: 4},
+]
 
 
 def _places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -1022,11 +1082,13 @@ def test_broken_documents_are_refused_and_never_crash(data: st.DataObject) -> No
 def test_a_large_dag_is_read_in_no_time() -> None:
     tasks = [
         {
-            "name": f"t-{number}", "template": "echo", "depends": f"t-{number - 7} && t-{number - 3}.Succeeded" if number > 7 else "",
+            "name": f"t-{number}",
+            "template": "echo",
+            "depends": f"t-{number - 7} && t-{number - 3}.Succeeded" if number > 7 else "",
             "arguments": {"parameters": [{"name": "x", "value": f"{{{{workflow.parameters.p}}}} {number}"}]},
         }
         for number in range(3000)
-    ]  # fmt: skip
+    ]
     text = workflow(ECHO, "arguments: {parameters: [{name: p, value: v}]}")
     data = yaml.safe_load(text)
     data["spec"]["templates"].append({"name": "main", "dag": {"tasks": tasks}})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import LocalRunner, Run
-from penstock.formats import foreign
+from penstock.formats import registry
 from penstock.formats.documents import Library, read_text
 
 HEAD = "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: w}\nspec:\n  entrypoint: main\n"
@@ -21,7 +21,7 @@ SAY = """
 
 def run(tmp_path: Path, text: str, **params: Any) -> Run:
     library = Library(tuple(read_text(HEAD + text, "w.yaml")))
-    workflow = foreign.read(library, library.documents[0]).workflow
+    workflow = registry.read(library, library.documents[0]).workflow
     on = {"container": "process", "script": "process", "pod": "process"}
     return LocalRunner(home=tmp_path, on=on).run(workflow, **params)
 
@@ -283,11 +283,16 @@ def test_an_entrypoint_of_several_steps_is_tried_again_as_a_whole(tmp_path: Path
     [
         ("- {name: main, container: {image: i}}\n  - {name: main, container: {image: i}}", "spec.templates[1].name"),
         ("- {name: main, container: {image: i}, script: {image: i, source: x}}", "spec.templates[0]"),
-        (("- {name: main, dag: {tasks: [{name: a, template: t}, {name: b, template: t, depends: a}, {name: c, template: t, dependencies: [a]}]}}\n"
-         "  - {name: t, container: {image: i}}"), "spec.templates[0].dag.tasks[2].dependencies"),
+        (
+            (
+                "- {name: main, dag: {tasks: [{name: a, template: t}, {name: b, template: t, depends: a}, {name: c, template: t, dependencies: [a]}]}}\n"
+                "  - {name: t, container: {image: i}}"
+            ),
+            "spec.templates[0].dag.tasks[2].dependencies",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_argo_would_refuse_is_told(template: str, path: str) -> None:
     (document,) = read_text(f"{HEAD}  templates:\n  {template}\n", "w.yaml")
-    found = [entry for entry in foreign.vet([document]).of("lost") if entry.path == path]
+    found = [entry for entry in registry.vet([document]).of("lost") if entry.path == path]
     assert len(found) == 1 and "Argo refuses" in found[0].message

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import UserError
-from penstock.formats import foreign
-from penstock.formats.argo_out import dag, split
-from penstock.formats.argo_write import write_argo
+from penstock.expressions.parse import Expr
+from penstock.expressions.types import parse
+from penstock.formats import registry
+from penstock.formats.argo.write import dag, split
+from penstock.formats.argo.write.workflow import write_argo
 from penstock.formats.documents import library
-from penstock.formats.yaml_out import dump_all
-from penstock.graph.expr import Expr
+from penstock.formats.yaml_writer import dump_all
 from penstock.graph.model import (
     NORMAL,
     Container,
@@ -32,7 +33,6 @@ from penstock.graph.model import (
     Workflow,
     edges_of,
 )
-from penstock.graph.types import parse
 from tests.formats.argo_flat import check_limits, check_references, flatten, templates_of
 from tests.support.speed import within
 
@@ -240,19 +240,27 @@ def test_definitions_are_cut_too_and_take_their_parameters_along() -> None:
         Step(
             name=f"w{i}",
             action=CALL,
-            inputs=(Input(name="k", value=Expr.of("params.k"), type=INT), *((Input(name="x", value=Expr.of(f"steps.w{i - 1}.outputs.y")),) if i else ())),
+            inputs=(
+                Input(name="k", value=Expr.of("params.k"), type=INT),
+                *((Input(name="x", value=Expr.of(f"steps.w{i - 1}.outputs.y")),) if i else ()),
+            ),
             outputs=(Output(name="y", type=INT),),
         )
         for i in range(300)
-    )  # fmt: skip
+    )
     definition = Workflow(
-        name="inner", params=(Parameter(name="k", type=INT),), steps=inner, outputs=(Output(name="r", value=Expr.of("steps.w299.outputs.y")),)
-    )  # fmt: skip
+        name="inner",
+        params=(Parameter(name="k", type=INT),),
+        steps=inner,
+        outputs=(Output(name="r", value=Expr.of("steps.w299.outputs.y")),),
+    )
     root = Workflow(
-        name="outer", params=(Parameter(name="n", type=INT, default=1),), definitions=(definition,),
+        name="outer",
+        params=(Parameter(name="n", type=INT, default=1),),
+        definitions=(definition,),
         steps=(Step(name="call", action=Nested(name="inner"), inputs=(Input(name="k", value=Expr.of("params.n")),)),),
         outputs=(Output(name="r", value=Expr.of("steps.call.outputs.r")),),
-    )  # fmt: skip
+    )
     written = write_argo(root, bundle=b"")
     check_limits(written.documents)
     check_references(written.documents)
@@ -287,7 +295,7 @@ def test_read_back_it_has_the_same_steps_and_edges(make: Any) -> None:
     workflow = make(120)
     text = dump_all(write_argo(workflow, bundle=b"").documents)
     found = library([("w.yaml", text)])
-    back = foreign.read(found, foreign.root(found, None, "w.yaml")).workflow
+    back = registry.read(found, registry.root(found, None, "w.yaml")).workflow
     assert [one.name for one in back.steps] == [one.name for one in workflow.steps]
     for one, other in zip(workflow.steps, back.steps, strict=True):
         assert edges_of(other) == edges_of(one)

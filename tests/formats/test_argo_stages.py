@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.formats.argo_demand import demand_of, needed
-from penstock.formats.argo_scope import KINDS, Resolved, Unresolved, is_pod, merge, root_of, scope_of, type_of
-from penstock.formats.argo_shape import size_of, split_tags
-from penstock.formats.argo_stages import RStage, Stages, mentions_item, stage_of, stages_of
+from penstock.formats.argo.demand import demand_of
+from penstock.formats.argo.known import split_tags
+from penstock.formats.argo.language.depends import needs_of
+from penstock.formats.argo.pods import size_of
+from penstock.formats.argo.scope import KINDS, Resolved, Unresolved, is_pod, merge, root_of, scope_of, type_of
+from penstock.formats.argo.stages import RunStage, StaticStages, mentions_item, run_stage_of, static_stages
 from penstock.formats.documents import Document, Library, library
-from penstock.formats.peak import peaks
+from penstock.formats.gates.peak import peaks
 from tests.formats.corpus import files, needs_corpus
 
 LEAF: dict[str, Any] = {"container": {"image": "busybox"}}
@@ -45,11 +48,11 @@ def dag(name: str, *tasks: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"name": name, "dag": {"tasks": list(tasks)}, **fields}
 
 
-def derived(first: Document, *others: Document) -> Stages:
-    return stages_of(Library((first, *others)), first)
+def derived(first: Document, *others: Document) -> StaticStages:
+    return static_stages(Library((first, *others)), first)
 
 
-def names(found: Stages) -> list[str]:
+def names(found: StaticStages) -> list[str]:
     return [stage.name for stage in found.stages]
 
 
@@ -149,9 +152,14 @@ def test_a_call_that_cannot_be_followed_is_told_with_its_reason() -> None:
 def test_exit_handlers_and_hooks_are_exempt() -> None:
     hooked = call("a", hooks={"exit": {"template": "bye"}, "seen": {"template": "look", "expression": "true"}})
     main = document(
-        steps("main", [hooked]), leaf(), leaf("bye"), leaf("look"), steps("clean", [call("x"), call("y", "main2")]),
-        steps("main2", [call("z")]), onExit="clean",
-    )  # fmt: skip
+        steps("main", [hooked]),
+        leaf(),
+        leaf("bye"),
+        leaf("look"),
+        steps("clean", [call("x"), call("y", "main2")]),
+        steps("main2", [call("z")]),
+        onExit="clean",
+    )
     found = derived(main)
     assert [stage.name for stage in found.queued()] == ["main[0]"]
     assert {stage.name for stage in found.stages if stage.exempt} == {"bye@exit", "look@hook", "clean[0]", "main2[0]"}
@@ -165,8 +173,13 @@ def test_a_template_of_both_ways_is_told_once_and_known_in_both() -> None:
 
 def test_workflow_template_ref_merges_the_whole_spec() -> None:
     lib = document(
-        steps("main", [call("a")]), leaf(), kind="WorkflowTemplate", name="lib", suspend=True, nodeSelector={"x": "1", "y": "2"}
-    )  # fmt: skip
+        steps("main", [call("a")]),
+        leaf(),
+        kind="WorkflowTemplate",
+        name="lib",
+        suspend=True,
+        nodeSelector={"x": "1", "y": "2"},
+    )
     own = document(workflowTemplateRef={"name": "lib"}, nodeSelector={"x": "9"})
     root = root_of(Library((own, lib)), own)
     assert root.spec["nodeSelector"] == {"x": "9", "y": "2"} and "suspend" not in root.spec
@@ -183,8 +196,15 @@ def test_workflow_template_refs_in_a_circle_end() -> None:
 
 def test_a_library_has_the_stages_of_all_it_holds_but_its_hooks() -> None:
     handler = call("a", hooks={"exit": {"template": "bye"}})
-    lib = document(steps("one", [handler]), dag("two", call("t")), steps("bye", [call("b", "deep")]), steps("deep", [call("c")]), leaf(),
-                   kind="WorkflowTemplate", entrypoint=None)  # fmt: skip
+    lib = document(
+        steps("one", [handler]),
+        dag("two", call("t")),
+        steps("bye", [call("b", "deep")]),
+        steps("deep", [call("c")]),
+        leaf(),
+        kind="WorkflowTemplate",
+        entrypoint=None,
+    )
     found = derived(lib)
     assert {stage.name for stage in found.queued()} == {"one[0]", "two.t"}
     assert {stage.name for stage in found.stages if stage.exempt} == {"deep[0]"}
@@ -282,14 +302,30 @@ def test_defaults_go_under_every_template() -> None:
     "manifest, pods, cpu",
     [
         ("kind: Pod\nspec: {containers: [{resources: {requests: {cpu: 1}}}]}", 1, 1000),
-        ("kind: Job\nspec: {parallelism: 3, completions: 2, template: {spec: {containers: [{resources: {requests: {cpu: 1}}}]}}}", 2, 2000),
-        (("kind: PyTorchJob\nspec: {pytorchReplicaSpecs: {Master: {template: {spec: {containers: [{resources: {limits: {cpu: 2}}}]}}},"
-         " Worker: {replicas: 3, template: {spec: {containers: [{resources: {limits: {cpu: 1}}}]}}}}}"), 4, 5000),
-        (("kind: JobSet\nspec: {replicatedJobs: [{replicas: 2, template: {spec: {parallelism: 2, template: {spec: {containers:"
-         " [{resources: {requests: {cpu: 1}}}]}}}}}]}"), 4, 4000),
+        (
+            "kind: Job\nspec: {parallelism: 3, completions: 2, template: {spec: {containers: [{resources: {requests: {cpu: 1}}}]}}}",
+            2,
+            2000,
+        ),
+        (
+            (
+                "kind: PyTorchJob\nspec: {pytorchReplicaSpecs: {Master: {template: {spec: {containers: [{resources: {limits: {cpu: 2}}}]}}},"
+                " Worker: {replicas: 3, template: {spec: {containers: [{resources: {limits: {cpu: 1}}}]}}}}}"
+            ),
+            4,
+            5000,
+        ),
+        (
+            (
+                "kind: JobSet\nspec: {replicatedJobs: [{replicas: 2, template: {spec: {parallelism: 2, template: {spec: {containers:"
+                " [{resources: {requests: {cpu: 1}}}]}}}}}]}"
+            ),
+            4,
+            4000,
+        ),
         ("kind: Workflow\nspec: {templates: [{container: {resources: {requests: {cpu: 1}}}}]}", 1, 0),
     ],
-)  # fmt: skip
+)
 def test_a_resource_template_asks_for_what_it_makes(manifest: str, pods: int, cpu: int) -> None:
     found = shape(leaf(resource={"action": "create", "manifest": manifest}))
     assert (found.pods, found.resources.get("cpu", 0)) == (pods, cpu)
@@ -337,16 +373,16 @@ def test_odd_text_is_looked_through_once() -> None:
         ("wf.t(0:[1].b)", "wf.t", False),
         ("wf[0].in(0:.hooks.x[3].y)[1].leaf", "wf[0].in(0:.hooks.x[3].y)[1]", False),
         ("wf.in(0:a.onExit.b).t(0:\n[9].q\n)", "wf.in(0:a.onExit.b).t", False),
-        ("wf[0].a(0:{\"x\":\"[0].y\"})", "wf[0]", False),
+        ('wf[0].a(0:{"x":"[0].y"})', "wf[0]", False),
     ],
-)  # fmt: skip
+)
 def test_the_run_stage_of_a_node(node: str, stage: str, exempt: bool) -> None:
-    assert stage_of(node, "wf") == RStage(stage, exempt)
+    assert run_stage_of(node, "wf") == RunStage(stage, exempt)
 
 
 def test_a_workflow_with_dots_in_its_name() -> None:
-    assert stage_of("a.hooks.b[0].x", "a.hooks.b") == RStage("a.hooks.b[0]")
-    assert stage_of("a.hooks.b.t", "a.hooks.b") == RStage("a.hooks.b.t")
+    assert run_stage_of("a.hooks.b[0].x", "a.hooks.b") == RunStage("a.hooks.b[0]")
+    assert run_stage_of("a.hooks.b.t", "a.hooks.b") == RunStage("a.hooks.b.t")
 
 
 NAME = st.from_regex(r"[a-z][a-z0-9-]{0,5}", fullmatch=True).filter(lambda name: name not in ("hooks", "onExit"))
@@ -376,12 +412,12 @@ def nodes(draw: st.DrawFn) -> tuple[str, str, bool]:
 @given(nodes())
 def test_names_built_by_the_grammar_are_read_back(built: tuple[str, str, bool]) -> None:
     node, stage, exempt = built
-    assert stage_of(node, "my.wf") == RStage(stage, exempt)
+    assert run_stage_of(node, "my.wf") == RunStage(stage, exempt)
 
 
 @given(st.text(), st.text(max_size=5))
 def test_any_text_has_some_stage(node: str, workflow: str) -> None:
-    assert isinstance(stage_of(node, workflow), RStage)
+    assert isinstance(run_stage_of(node, workflow), RunStage)
 
 
 # The whole
@@ -464,6 +500,54 @@ def test_nested_demand_is_multiplied_by_its_loop() -> None:
     }
 
 
+def parameters(**values: str) -> dict[str, Any]:
+    return {"parameters": [{"name": name, "value": value} for name, value in values.items()]}
+
+
+def inputs(*names: str, **defaults: str) -> dict[str, Any]:
+    declared = [{"name": name} for name in names]
+    return {"parameters": [*declared, *({"name": name, "default": text} for name, text in defaults.items())]}
+
+
+def test_arguments_of_the_workflow_reach_a_loop_through_two_templates() -> None:
+    outer = steps(
+        "outer", [call("a", "inner", arguments=parameters(list="{{inputs.parameters.all}}"))], inputs=inputs("all")
+    )
+    inner = steps("inner", [call("b", "one", withParam="{{inputs.parameters.list}}")], inputs=inputs("list"))
+    found = demand(outer, inner, asking("one", "1"), arguments=parameters(all='["x", "y", "z"]'))
+    assert found.resources == {"cpu": 3000} and found.open == ()
+
+
+def test_the_same_template_with_other_inputs_has_another_peak() -> None:
+    sized = {"withSequence": {"count": "{{inputs.parameters.n}}"}}
+    inner = steps("inner", [call("b", "one", **sized)], inputs=inputs(n="2"))
+    main = steps("main", [call("x", "inner")], [call("y", "inner", arguments=parameters(n="5"))])
+    assert demand(main, inner, asking("one", "1")).resources == {"cpu": 5000}
+
+
+def test_an_argument_reads_the_inputs_of_the_caller() -> None:
+    inner = asking("leaf", "{{inputs.parameters.b}}", inputs=inputs("a", "b"))
+    main = steps("main", [call("x", arguments=parameters(a="1", b="{{inputs.parameters.a}}"))], inputs=inputs(a="7"))
+    assert demand(main, inner).resources == {"cpu": 7000}
+    (stage,) = derived(document(main, inner)).stages
+    assert stage.calls[0].shape.open == ("cpu",)
+
+
+def test_a_target_leaves_out_what_it_does_not_need() -> None:
+    tasks = [call("a", "one"), call("b", "one", depends="a"), call("c", "one", depends="a"), call("d", "one")]
+    main = dag("main", *tasks)
+    main["dag"]["target"] = "{{workflow.parameters.to}}"
+    assert demand(main, asking("one", "1"), arguments=parameters(to="b")).resources == {"cpu": 1000}
+    assert demand(main, asking("one", "1")).resources == {"cpu": 3000}
+    assert len(derived(document(main, leaf("one"), arguments=parameters(to="b"))).stages) == 4
+
+
+def test_inputs_that_grow_with_each_call_of_a_recursive_template_end() -> None:
+    again = call("b", "main", when="{{x}} == y", arguments=parameters(n="{{inputs.parameters.n}}1"))
+    found = demand(steps("main", [call("a", "one")], [again], inputs=inputs(n="1")), asking("one", "1"))
+    assert found.resources == {"cpu": 1000} and "calls itself" in found.open[0].message
+
+
 def test_no_bound_is_told_with_its_place() -> None:
     loop = demand(steps("main", [call("a", "one", withParam="{{workflow.parameters.x}}")]), asking("one", "1"))
     assert [one.path for one in loop.open] == ["spec.templates[0].steps[0][0]"]
@@ -488,8 +572,8 @@ def test_only_what_all_pods_share_is_declared() -> None:
 
 
 def test_names_in_depends() -> None:
-    assert needed({"depends": "(a-1.Succeeded || b) && !c.Failed"}) == ["a-1", "b", "c"]
-    assert needed({"dependencies": ["x"], "depends": None}) == ["x"]
+    assert needs_of({"depends": "(a-1.Succeeded || b) && !c.Failed"}) == ["a-1", "b", "c"]
+    assert needs_of({"dependencies": ["x"], "depends": None}) == ["x"]
 
 
 def test_a_merge_is_by_name_and_null_takes_away() -> None:
@@ -505,10 +589,11 @@ def test_a_merge_is_by_name_and_null_takes_away() -> None:
     }
     assert merge(below, own) == {
         "containers": [
-            {"name": "main", "image": "a", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]}, {"name": "other"},
+            {"name": "main", "image": "a", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},
+            {"name": "other"},
         ],
         "args": [3],
-    }  # fmt: skip
+    }
 
 
 # The examples
@@ -523,7 +608,7 @@ def test_every_example_has_stages_and_each_a_name_of_its_own() -> None:
             continue
         seen += 1
         for everything in (False, True):
-            found = stages_of(whole, one, everything)
+            found = static_stages(whole, one, everything)
             assert len(set(names(found))) == len(found.stages), one.file
             assert all(stage.calls for stage in found.stages)
             assert all(isinstance(stage.calls[0].resolved, Resolved) for stage in found.stages)
@@ -537,6 +622,14 @@ def test_every_example_has_stages_and_each_a_name_of_its_own() -> None:
 
 
 @needs_corpus
+def test_the_examples_have_as_many_stages_of_each_kind_as_were_counted_by_hand() -> None:
+    whole = library((str(path), path.read_text()) for path in files("argo"))
+    roots = [one for one in whole.documents if one.kind in KINDS and root_of(whole, one).entrypoint]
+    kinds = Counter(stage.kind for one in roots for stage in static_stages(whole, one).queued())
+    assert (len(roots), kinds) == (139, {"root": 48, "group": 127, "task": 96})
+
+
+@needs_corpus
 @pytest.mark.parametrize(
     "file, wanted",
     [
@@ -547,12 +640,18 @@ def test_every_example_has_stages_and_each_a_name_of_its_own() -> None:
         ("global-outputs.yaml", ["generate-globals[0]", "consume-globals[0]"]),
         ("steps-inline-workflow.yaml", ["main[0]"]),
         ("dag-nested.yaml", ["nested-diamond.A", "nested-diamond.B", "nested-diamond.C", "nested-diamond.D"]),
-        ("workflow-template/dag.yaml", [
-            "diamond.A", "diamond.B", "diamond.D", *(f"wftmpl:workflow-template-inner-dag/inner-diamond.inner-{x}" for x in "ABCD"),
-        ]),
+        (
+            "workflow-template/dag.yaml",
+            [
+                "diamond.A",
+                "diamond.B",
+                "diamond.D",
+                *(f"wftmpl:workflow-template-inner-dag/inner-diamond.inner-{x}" for x in "ABCD"),
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_stages_of_examples_by_hand(file: str, wanted: list[str]) -> None:
     whole = library((str(path), path.read_text()) for path in files("argo"))
     (one,) = [one for one in whole.documents if one.file.endswith(f"/argo/{file}") and one.kind in KINDS]
-    assert [stage.name for stage in stages_of(whole, one).queued()] == wanted
+    assert [stage.name for stage in static_stages(whole, one).queued()] == wanted

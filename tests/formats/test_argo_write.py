@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 from penstock.author.load import load_graph
 from penstock.author.pack import pack
 from penstock.errors import UserError
-from penstock.formats import foreign
-from penstock.formats.argo_out import dag, split
-from penstock.formats.argo_out import documents as argo_documents
-from penstock.formats.argo_write import write_argo
+from penstock.expressions.parse import Expr
+from penstock.expressions.template import Template
+from penstock.expressions.types import parse
+from penstock.formats import registry
+from penstock.formats.argo.write import dag, documents, split
+from penstock.formats.argo.write.workflow import write_argo
+from penstock.formats.base import Written
 from penstock.formats.documents import library
-from penstock.formats.reading import Written
-from penstock.formats.yaml_out import dump_all
+from penstock.formats.yaml_writer import dump_all
 from penstock.graph.check import errors
-from penstock.graph.expr import Expr
 from penstock.graph.model import (
     MISSING,
     NORMAL,
@@ -55,10 +56,8 @@ from penstock.graph.model import (
     While,
     Workflow,
 )
-from penstock.graph.template import Template
-from penstock.graph.types import parse
-from penstock.service import foreign as service
-from penstock.service.local import LocalRunner
+from penstock.runners.local import LocalRunner
+from penstock.service import manifests
 from tests.formats.argo_flat import check_limits, check_references
 from tests.formats.corpus import files, label, needs_corpus
 
@@ -110,7 +109,7 @@ def one(step: Step, **more: Any) -> dict[str, Any]:
 def read_back(workflow: Workflow, bundle: bytes | None = None) -> Workflow:
     text = dump_all(written(workflow, bundle=bundle).documents)
     found = library([("w.yaml", text)])
-    back = foreign.read(found, foreign.root(found, None, "w.yaml")).workflow
+    back = registry.read(found, registry.root(found, None, "w.yaml")).workflow
     assert errors(back) == []
     return back
 
@@ -145,14 +144,24 @@ CASES: dict[str, Workflow] = {
         steps=(
             sh("a", "echo ", E("params.n * 2"), f" > {OUT}/x", out={"x": "int"}),
             sh(
-                "b_2", "echo '", E("inputs.x"), f"' > {OUT}/y", out={"y": "any"},
+                "b_2",
+                "echo '",
+                E("inputs.x"),
+                f"' > {OUT}/y",
+                out={"y": "any"},
                 inputs=given(x=E("[steps.a.outputs.x, steps.a.outputs.x + 1]")),
             ),
             sh("c", "echo '", E('steps["b_2"].outputs.y[1]'), f"' > {OUT}/y", out={"y": "str"}),
         ),
         outputs=(
-            *results(y='steps["b_2"].outputs.y', z='steps["b_2"].outputs.y[1] > 3', q="steps.a.outputs.x / 4 + steps.a.outputs.x % 4"),
-            Output(name="m", value={"k": E("steps.a.outputs.x"), "s": "t", "l": (E("steps.c.outputs.y"), 1.5, None, True)}),
+            *results(
+                y='steps["b_2"].outputs.y',
+                z='steps["b_2"].outputs.y[1] > 3',
+                q="steps.a.outputs.x / 4 + steps.a.outputs.x % 4",
+            ),
+            Output(
+                name="m", value={"k": E("steps.a.outputs.x"), "s": "t", "l": (E("steps.c.outputs.y"), 1.5, None, True)}
+            ),
             Output(name="t", value=Template(("n is ", E("params.n"), "!"))),
         ),
     ),
@@ -160,34 +169,123 @@ CASES: dict[str, Workflow] = {
         name="loops",
         params=(Parameter(name="xs", type=parse("list[int]"), default=(3, 1, 2)),),
         steps=(
-            sh("sq", "echo $((", E("item.x"), " * ", E("item.x"), f")) > {OUT}/y", out={"y": "int"}, each=ForEach(axes=({"x": E("params.xs")},))),
-            sh("product", "echo '", E("item.s"), "-", E("item.t"), f"' > {OUT}/y", out={"y": "str"}, each=ForEach(axes=({"s": ("a", "b")}, {"t": (1, 2, 3)}))),
             sh(
-                "computed", "echo '", E("item.s"), "-", E("item.t"), "-", E("item.u"), f"' > {OUT}/y", out={"y": "str"},
+                "sq",
+                "echo $((",
+                E("item.x"),
+                " * ",
+                E("item.x"),
+                f")) > {OUT}/y",
+                out={"y": "int"},
+                each=ForEach(axes=({"x": E("params.xs")},)),
+            ),
+            sh(
+                "product",
+                "echo '",
+                E("item.s"),
+                "-",
+                E("item.t"),
+                f"' > {OUT}/y",
+                out={"y": "str"},
+                each=ForEach(axes=({"s": ("a", "b")}, {"t": (1, 2, 3)})),
+            ),
+            sh(
+                "computed",
+                "echo '",
+                E("item.s"),
+                "-",
+                E("item.t"),
+                "-",
+                E("item.u"),
+                f"' > {OUT}/y",
+                out={"y": "str"},
                 each=ForEach(axes=({"s": E("params.xs"), "t": (1, 2, 3)}, {"u": E("range(2)")}), parallel=2),
             ),
-            sh("limited", "echo '", E("item.s"), E("steps.sq.outputs.y[0]"), f"' > {OUT}/y", out={"y": "str"}, each=ForEach(axes=({"s": ("a", "b")},), parallel=1)),
-            sh("counted", "echo '", E("item.i"), f"' > {OUT}/y", out={"y": "int"}, each=ForEach(axes=({"i": E("range(params.xs[0])")},))),
-            sh("maps", "echo '", E("item.m.a"), E("item.m.b"), f"' > {OUT}/y", out={"y": "str"}, each=ForEach(axes=({"m": ({"a": "x", "b": 1}, {"a": "y", "b": 2})},))),
-            sh("none", "echo '", E("item.i"), f"' > {OUT}/y", out={"y": "int"}, each=ForEach(axes=({"i": E("params.xs.filter(x, x > 10)")},))),
-            sh("some", f"echo ok > {OUT}/y", out={"y": "str"}, each=ForEach(axes=({"i": (1, 2, 3)},)), when=E("item.i != 2")),
             sh(
-                "total", "echo '", E("inputs.ys"), E("inputs.none"), f"' > {OUT}/y; echo ", E("steps.sq.outputs.y[0] + 1"), f" > {OUT}/z",
-                out={"y": "str", "z": "int"}, inputs=given(ys=E("steps.sq.outputs.y"), none=E("steps.none.outputs.y")),
+                "limited",
+                "echo '",
+                E("item.s"),
+                E("steps.sq.outputs.y[0]"),
+                f"' > {OUT}/y",
+                out={"y": "str"},
+                each=ForEach(axes=({"s": ("a", "b")},), parallel=1),
+            ),
+            sh(
+                "counted",
+                "echo '",
+                E("item.i"),
+                f"' > {OUT}/y",
+                out={"y": "int"},
+                each=ForEach(axes=({"i": E("range(params.xs[0])")},)),
+            ),
+            sh(
+                "maps",
+                "echo '",
+                E("item.m.a"),
+                E("item.m.b"),
+                f"' > {OUT}/y",
+                out={"y": "str"},
+                each=ForEach(axes=({"m": ({"a": "x", "b": 1}, {"a": "y", "b": 2})},)),
+            ),
+            sh(
+                "none",
+                "echo '",
+                E("item.i"),
+                f"' > {OUT}/y",
+                out={"y": "int"},
+                each=ForEach(axes=({"i": E("params.xs.filter(x, x > 10)")},)),
+            ),
+            sh(
+                "some",
+                f"echo ok > {OUT}/y",
+                out={"y": "str"},
+                each=ForEach(axes=({"i": (1, 2, 3)},)),
+                when=E("item.i != 2"),
+            ),
+            sh(
+                "total",
+                "echo '",
+                E("inputs.ys"),
+                E("inputs.none"),
+                f"' > {OUT}/y; echo ",
+                E("steps.sq.outputs.y[0] + 1"),
+                f" > {OUT}/z",
+                out={"y": "str", "z": "int"},
+                inputs=given(ys=E("steps.sq.outputs.y"), none=E("steps.none.outputs.y")),
             ),
         ),
         outputs=results(
-            sq="steps.sq.outputs.y", product="steps.product.outputs.y", computed="steps.computed.outputs.y", limited="steps.limited.outputs.y",
-            counted="steps.counted.outputs.y", none="steps.none.outputs.y", some="steps.some.outputs.y", total="steps.total.outputs.y",
-            z="steps.total.outputs.z", maps="steps.maps.outputs.y",
+            sq="steps.sq.outputs.y",
+            product="steps.product.outputs.y",
+            computed="steps.computed.outputs.y",
+            limited="steps.limited.outputs.y",
+            counted="steps.counted.outputs.y",
+            none="steps.none.outputs.y",
+            some="steps.some.outputs.y",
+            total="steps.total.outputs.y",
+            z="steps.total.outputs.z",
+            maps="steps.maps.outputs.y",
         ),
     ),
     "conditions": Workflow(
         name="conditions",
-        params=(Parameter(name="s", type=parse("str"), default="yes"), Parameter(name="t", type=parse("bool"), default=True)),
+        params=(
+            Parameter(name="s", type=parse("str"), default="yes"),
+            Parameter(name="t", type=parse("bool"), default=True),
+        ),
         steps=(
-            sh("a", f"echo 5 > {OUT}/x", out={"x": "int"}, when=E('params.s == "yes" && params.t && params.s.startsWith("y")')),
-            sh("b", f"echo 6 > {OUT}/x", out={"x": Output(name="x", type=parse("int"), default=7)}, when=E('params.s != "yes" || steps.a.outputs.x > 100')),
+            sh(
+                "a",
+                f"echo 5 > {OUT}/x",
+                out={"x": "int"},
+                when=E('params.s == "yes" && params.t && params.s.startsWith("y")'),
+            ),
+            sh(
+                "b",
+                f"echo 6 > {OUT}/x",
+                out={"x": Output(name="x", type=parse("int"), default=7)},
+                when=E('params.s != "yes" || steps.a.outputs.x > 100'),
+            ),
             sh("c", "echo ", E("steps.a.outputs.x + steps.b.outputs.x"), f" > {OUT}/x", out={"x": "int"}),
         ),
         outputs=results(c="steps.c.outputs.x", d='params.s in ["yes", "no"] ? "in" : "out"', e="truthy(params.s)"),
@@ -200,10 +298,21 @@ CASES: dict[str, Workflow] = {
             sh("t", "exit 1", tolerates=frozenset({Outcome.FAILED, Outcome.ERRORED})),
             sh("u", f"echo u > {OUT}/x", out={"x": "str"}, needs=(Edge("t", ALL),)),
             sh(
-                "v", f"echo v > {OUT}/x", out={"x": "str"},
-                trigger=E('steps.a.outcome == "failed" && (steps.b.outcome == "succeeded" || steps.t.outcome in ["skipped", "omitted"])'),
+                "v",
+                f"echo v > {OUT}/x",
+                out={"x": "str"},
+                trigger=E(
+                    'steps.a.outcome == "failed" && (steps.b.outcome == "succeeded" || steps.t.outcome in ["skipped", "omitted"])'
+                ),
             ),
-            sh("x", "echo ", E("steps.t.outcome"), f" > {OUT}/x", out={"x": "str"}, when=E('steps.a.outcome != "succeeded"')),
+            sh(
+                "x",
+                "echo ",
+                E("steps.t.outcome"),
+                f" > {OUT}/x",
+                out={"x": "str"},
+                when=E('steps.a.outcome != "succeeded"'),
+            ),
         ),
         outputs=results(b="steps.b.outputs.x", u="steps.u.outputs.x", v="steps.v.outputs.x", x="steps.x.outputs.x"),
     ),
@@ -218,7 +327,11 @@ CASES: dict[str, Workflow] = {
     "failed": Workflow(
         name="failed",
         steps=(
-            sh("a", "exit 3", retry=Retry(limit=2, backoff=Backoff(initial=0), exit_codes=(3,), when=E("attempt.exit_code > 2"))),
+            sh(
+                "a",
+                "exit 3",
+                retry=Retry(limit=2, backoff=Backoff(initial=0), exit_codes=(3,), when=E("attempt.exit_code > 2")),
+            ),
             sh("b", "echo", needs=(Edge("a"),)),
             sh("c", f"echo c > {OUT}/x", out={"x": "str"}),
         ),
@@ -229,26 +342,62 @@ CASES: dict[str, Workflow] = {
         params=(Parameter(name="n", type=parse("int"), default=7),),
         steps=(
             sh(
-                "w", "echo $((", E("inputs.x"), f" + 1)) > {OUT}/y; echo ", E("inputs.c"), f" > {OUT}/c", out={"y": "int", "c": "str"},
-                inputs=given(x=1, c="k"), loop=While(condition=E("outputs.y < params.n"), carry={"x": "y"}),
+                "w",
+                "echo $((",
+                E("inputs.x"),
+                f" + 1)) > {OUT}/y; echo ",
+                E("inputs.c"),
+                f" > {OUT}/c",
+                out={"y": "int", "c": "str"},
+                inputs=given(x=1, c="k"),
+                loop=While(condition=E("outputs.y < params.n"), carry={"x": "y"}),
             ),
             sh(
-                "b", "echo $((", E("inputs.x"), f" * 2)) > {OUT}/y", out={"y": "int"}, inputs=given(x=E("steps.w.outputs.y")),
+                "b",
+                "echo $((",
+                E("inputs.x"),
+                f" * 2)) > {OUT}/y",
+                out={"y": "int"},
+                inputs=given(x=E("steps.w.outputs.y")),
                 loop=While(condition=E("inputs.x < 50"), carry={"x": "y"}, test="before", max_iterations=20),
             ),
             sh(
-                "z", "echo $((", E("inputs.x"), f" * 2)) > {OUT}/y", out={"y": "int"}, inputs=given(x=E("steps.w.outputs.y")),
+                "z",
+                "echo $((",
+                E("inputs.x"),
+                f" * 2)) > {OUT}/y",
+                out={"y": "int"},
+                inputs=given(x=E("steps.w.outputs.y")),
                 loop=While(condition=E("inputs.x < 0"), carry={"x": "y"}, test="before"),
             ),
-            sh("l", "echo $((", E("inputs.x"), f" + 1)) > {OUT}/y", out={"y": "int"}, inputs=given(x=0), loop=While(condition=E("outputs.y < 999"), carry={"x": "y"}, max_iterations=4)),
+            sh(
+                "l",
+                "echo $((",
+                E("inputs.x"),
+                f" + 1)) > {OUT}/y",
+                out={"y": "int"},
+                inputs=given(x=0),
+                loop=While(condition=E("outputs.y < 999"), carry={"x": "y"}, max_iterations=4),
+            ),
         ),
-        outputs=results(w="steps.w.outputs.y", b="steps.b.outputs.y", z="steps.z.outputs.y", limit="steps.l.outputs.y", c="steps.w.outputs.c"),
+        outputs=results(
+            w="steps.w.outputs.y",
+            b="steps.b.outputs.y",
+            z="steps.z.outputs.y",
+            limit="steps.l.outputs.y",
+            c="steps.w.outputs.c",
+        ),
     ),
     "while to the limit": Workflow(
         name="limit",
         steps=(
             sh(
-                "l", "echo $((", E("inputs.x"), f" + 1)) > {OUT}/y", out={"y": "int"}, inputs=given(x=0),
+                "l",
+                "echo $((",
+                E("inputs.x"),
+                f" + 1)) > {OUT}/y",
+                out={"y": "int"},
+                inputs=given(x=0),
                 loop=While(condition=E("outputs.y < 999"), carry={"x": "y"}, max_iterations=3, at_limit="fail"),
             ),
         ),
@@ -258,7 +407,12 @@ CASES: dict[str, Workflow] = {
         params=(Parameter(name="n", type=parse("int"), default=4),),
         steps=(
             Step(name="one", action=Nested(name="inner"), inputs=given(k=E("params.n"))),
-            Step(name="many", action=Nested(name="inner"), inputs=given(k=E("item.i"), s="3"), each=ForEach(axes=({"i": (1, 2)},))),
+            Step(
+                name="many",
+                action=Nested(name="inner"),
+                inputs=given(k=E("item.i"), s="3"),
+                each=ForEach(axes=({"i": (1, 2)},)),
+            ),
             Step(name="down", action=Nested(name="down"), inputs=given(k=3), retry=Retry(limit=1)),
         ),
         outputs=(
@@ -270,11 +424,27 @@ CASES: dict[str, Workflow] = {
                 name="inner",
                 params=(Parameter(name="k", type=parse("int")), Parameter(name="s", type=parse("str"), default="d")),
                 steps=(
-                    sh("x", "echo ", E("params.k + 1"), f" > {OUT}/r; echo ", E("params.s"), f" > {OUT}/f", out={"r": "int", "f": "file"}),
-                    sh("y", "cat ", E("inputs.f"), f" > {OUT}/t", out={"t": "str"}, inputs=(Input(name="f", value=E("steps.x.outputs.f"), type=parse("file")),)),
+                    sh(
+                        "x",
+                        "echo ",
+                        E("params.k + 1"),
+                        f" > {OUT}/r; echo ",
+                        E("params.s"),
+                        f" > {OUT}/f",
+                        out={"r": "int", "f": "file"},
+                    ),
+                    sh(
+                        "y",
+                        "cat ",
+                        E("inputs.f"),
+                        f" > {OUT}/t",
+                        out={"t": "str"},
+                        inputs=(Input(name="f", value=E("steps.x.outputs.f"), type=parse("file")),),
+                    ),
                 ),
                 outputs=(
-                    *results(r="steps.x.outputs.r", t="steps.y.outputs.t"), Output(name="f", value=E("steps.x.outputs.f"), type=parse("file")),
+                    *results(r="steps.x.outputs.r", t="steps.y.outputs.t"),
+                    Output(name="f", value=E("steps.x.outputs.f"), type=parse("file")),
                 ),
             ),
             Workflow(
@@ -282,7 +452,12 @@ CASES: dict[str, Workflow] = {
                 params=(Parameter(name="k", type=parse("int")),),
                 steps=(
                     sh("x", "echo ", E("params.k - 1"), f" > {OUT}/r", out={"r": "int"}),
-                    Step(name="again", action=Nested(name="down"), inputs=given(k=E("steps.x.outputs.r")), when=E("steps.x.outputs.r > 0")),
+                    Step(
+                        name="again",
+                        action=Nested(name="down"),
+                        inputs=given(k=E("steps.x.outputs.r")),
+                        when=E("steps.x.outputs.r > 0"),
+                    ),
                 ),
             ),
         ),
@@ -292,7 +467,16 @@ CASES: dict[str, Workflow] = {
         steps=(
             Step(
                 name="c",
-                action=Container(image="b", command=("sh", "-c", 'echo "pid $$" | sed "s/[0-9]//g"; cat /etc/cfg/a/b; echo "$X" $(echo hi)', "x"), env={"X": "a$$b"}),
+                action=Container(
+                    image="b",
+                    command=(
+                        "sh",
+                        "-c",
+                        'echo "pid $$" | sed "s/[0-9]//g"; cat /etc/cfg/a/b; echo "$X" $(echo hi)',
+                        "x",
+                    ),
+                    env={"X": "a$$b"},
+                ),
                 outputs=(Output(name="o", type=parse("str"), path="/dev/stdout"),),
                 mounts=(Mount(name="cfg", path="/etc/cfg", scope="given", files={"a/b": "text\n", "c": "d"}),),
             ),
@@ -302,7 +486,19 @@ CASES: dict[str, Workflow] = {
                 inputs=(Input(name="d", value={"a": (1, 2), "b": E("steps.c.outputs.o")}, path="/tmp/in.json"),),
                 outputs=(Output(name="o", type=parse("any"), path="/dev/stdout"),),
             ),
-            sh("made", "cat /etc/m/f", out={"o": Output(name="o", type=parse("str"), path="/dev/stdout")}, mounts=(Mount(name="m", path="/etc/m", scope="given", files={"f": Template(("<", E("steps.p.outputs.o.a[1]"), ">"))}),)),
+            sh(
+                "made",
+                "cat /etc/m/f",
+                out={"o": Output(name="o", type=parse("str"), path="/dev/stdout")},
+                mounts=(
+                    Mount(
+                        name="m",
+                        path="/etc/m",
+                        scope="given",
+                        files={"f": Template(("<", E("steps.p.outputs.o.a[1]"), ">"))},
+                    ),
+                ),
+            ),
         ),
         outputs=results(c="steps.c.outputs.o", p="steps.p.outputs.o", m="steps.made.outputs.o"),
     ),
@@ -311,12 +507,20 @@ CASES: dict[str, Workflow] = {
         params=(Parameter(name="n", type=parse("int"), default=1),),
         steps=(sh("a", f"echo 1 > {OUT}/x", out={"x": "int"}),),
         on_exit=(
-            sh("e", "test ", E("workflow.outcome"), " = succeeded && test ", E("steps.a.outputs.x"), " = ", E("params.n")),
+            sh(
+                "e",
+                "test ",
+                E("workflow.outcome"),
+                " = succeeded && test ",
+                E("steps.a.outputs.x"),
+                " = ",
+                E("params.n"),
+            ),
             sh("f", "true", needs=(Edge("e"),), when=E('workflow.outcome == "succeeded"')),
             sh("g", "false", when=E('workflow.outcome == "failed"')),
         ),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -426,7 +630,8 @@ def flow(tmp_path: Path) -> tuple[Workflow, bytes]:
 def test_python_functions(flow: tuple[Workflow, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their types too: "7" stays text, and 7 a number."""
     workflow, bundle = flow
-    monkeypatch.setattr(argo_documents, "SMALL_CODE", 0)
+    monkeypatch.setattr(documents, "SMALL_CODE", 0)
+    monkeypatch.chdir(tmp_path)  # where functions leave their files
     status, outputs = run(workflow, tmp_path / "one")
     assert (status, outputs["result"]["u"]["types"]) == ("succeeded", ["str", "str"])
     assert run(read_back(workflow, bundle), tmp_path / "two") == (status, outputs)
@@ -437,12 +642,12 @@ def test_code_travels_once(flow: tuple[Workflow, bytes], monkeypatch: pytest.Mon
     (document,) = written(workflow, bundle=bundle).documents
     parameters = {one["name"]: one.get("value") for one in document["spec"]["arguments"]["parameters"]}
     assert len(parameters["penstock-code"]) > 1000 and json.dumps(document).count(parameters["penstock-code"]) == 1
-    monkeypatch.setattr(argo_documents, "SMALL_CODE", 100)
+    monkeypatch.setattr(documents, "SMALL_CODE", 100)
     code, document = written(workflow, bundle=bundle).documents
     assert code["kind"] == "ConfigMap" and code["data"] == {"000": parameters["penstock-code"]}
     (volume,) = document["spec"]["volumes"]
     assert volume == {"name": "penstock-code", "configMap": {"name": code["metadata"]["name"]}}
-    monkeypatch.setattr(argo_documents, "LARGEST_MAP", 4000)
+    monkeypatch.setattr(documents, "LARGEST_MAP", 4000)
     *maps, document = written(workflow, bundle=bundle).documents
     assert "".join(text for one in maps for text in one["data"].values()) == parameters["penstock-code"]
     assert len(document["spec"]["volumes"][0]["projected"]["sources"]) == len(maps) > 1
@@ -461,16 +666,24 @@ def test_a_template_says_how_it_is_run() -> None:
         name="train",
         action=Container(image="t:1", command=("train",), args=("--lr", "0.1"), env={"A": "b"}, workdir="/w"),
         resources={"cpu": 1500, "memory": 4 * 2**30 * 1000, "nvidia.com/gpu": 2000},
-        retry=Retry(limit=3, on=("failed",), exceptions=("OSError",), backoff=Backoff(initial=2, factor=2, longest=60), within=600),
+        retry=Retry(
+            limit=3,
+            on=("failed",),
+            exceptions=("OSError",),
+            backoff=Backoff(initial=2, factor=2, longest=60),
+            within=600,
+        ),
         timeout=90.5,
         placement=Placement(
-            node_selector={"gpu": "a"}, tolerations=(Toleration(key="k", operator="Exists", seconds=3),), affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": ({"topologyKey": "h"},)}}
+            node_selector={"gpu": "a"},
+            tolerations=(Toleration(key="k", operator="Exists", seconds=3),),
+            affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": ({"topologyKey": "h"},)}},
         ),
         queue="other",
         priority="high",
         locks=(Lock(name="one"), Lock(name="some/where", limit=3)),
         cache=Cache(key="a/b", ttl=60),
-    )  # fmt: skip
+    )
     found = written(
         Workflow(
             name="My_Flow",
@@ -491,8 +704,10 @@ def test_a_template_says_how_it_is_run() -> None:
         "annotations": {"workflows.argoproj.io/description": "what it does"},
     }
     assert {key: workflow["spec"][key] for key in ("parallelism", "activeDeadlineSeconds", "priority")} == {
-        "parallelism": 5, "activeDeadlineSeconds": 3600, "priority": 7,
-    }  # fmt: skip
+        "parallelism": 5,
+        "activeDeadlineSeconds": 3600,
+        "priority": 7,
+    }
     template = templates(found)["train"]
     assert template.pop("container") == {
         "image": "t:1",
@@ -564,9 +779,14 @@ def test_waiting_requests_and_objects() -> None:
         "suspend": {"duration": "5"},
     }
     http = Http(
-        url=Template(("http://x/", E("inputs.id"))), method="POST", headers={"A": "b"}, body=E("inputs.id"),
-        success_condition=E('response.status == 200 && response.body.ok == true && response.headers["content-type"] == "x"'),
-    )  # fmt: skip
+        url=Template(("http://x/", E("inputs.id"))),
+        method="POST",
+        headers={"A": "b"},
+        body=E("inputs.id"),
+        success_condition=E(
+            'response.status == 200 && response.body.ok == true && response.headers["content-type"] == "x"'
+        ),
+    )
     step = Step(
         name="h",
         action=http,
@@ -598,9 +818,11 @@ def test_waiting_requests_and_objects() -> None:
         failure_condition=E("status.failed > 3 || status.phase in ['Bad', 'Lost']"),
     )
     step = Step(
-        name="r", action=resource, inputs=(Input(name="n", value=3, type=parse("int")), Input(name="s", value='"x"')),
+        name="r",
+        action=resource,
+        inputs=(Input(name="n", value=3, type=parse("int")), Input(name="s", value='"x"')),
         outputs=(Output(name="name", value=E("object.metadata.name")), Output(name="all")),
-    )  # fmt: skip
+    )
     made = one(step)
     assert made["resource"]["successCondition"] == "status.succeeded > 0, status.phase == Done"
     assert made["resource"]["failureCondition"] == "status.failed > 3, status.phase in (Bad, Lost)"
@@ -618,8 +840,12 @@ def test_pods() -> None:
     made = one(Step(name="p", action=Pod(parts=parts), resources={"cpu": 1000}, mounts=(Mount(name="d", path="/d"),)))
     mount = [{"name": "d", "mountPath": "/d"}]
     assert made["script"] == {
-        "image": "w", "command": ["/usr/bin/env", "bash"], "source": "echo $$\n", "volumeMounts": mount, "resources": {"requests": {"cpu": "1"}},
-    }  # fmt: skip
+        "image": "w",
+        "command": ["/usr/bin/env", "bash"],
+        "source": "echo $$\n",
+        "volumeMounts": mount,
+        "resources": {"requests": {"cpu": "1"}},
+    }
     assert made["initContainers"] == [
         {"name": "fetch", "image": "f", "command": ["get", "x"], "volumeMounts": mount, "mirrorVolumeMounts": True}
     ]
@@ -641,19 +867,28 @@ def test_volumes_of_a_run_and_what_was_handed_on() -> None:
     step = Step(
         name="s",
         action=Container(image="i", command=("x",), env={"T": "known"}),
-        mounts=(Mount(name="Work_Dir", path="/w", scope="run", sub_path="a"), Mount(name="pvc", path="/p", scope="run", read_only=True)),
+        mounts=(
+            Mount(name="Work_Dir", path="/w", scope="run", sub_path="a"),
+            Mount(name="pvc", path="/p", scope="run", read_only=True),
+        ),
         extra={
             "pod": {
-                "volumes": ({"name": "pvc", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "host", "hostPath": {"path": "/data"}}),
+                "volumes": (
+                    {"name": "pvc", "persistentVolumeClaim": {"claimName": "c"}},
+                    {"name": "host", "hostPath": {"path": "/data"}},
+                ),
                 "serviceAccountName": "sa",
                 "hostNetwork": True,
             },
-            "container": {"imagePullPolicy": "Always", "env": ({"name": "T", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},)},
+            "container": {
+                "imagePullPolicy": "Always",
+                "env": ({"name": "T", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},),
+            },
             "metadata": {"labels": {"l": "m"}},
             "argo": {"daemon": True},
             "jobset": {"coordinator": {}},
         },
-    )  # fmt: skip
+    )
     found = written(Workflow(name="w", steps=(step,), extra={"argo": {"podGC": {"strategy": "OnPodCompletion"}}}))
     template = templates(found)["s"]
     assert template["container"] == {
@@ -755,25 +990,47 @@ def test_names_that_argo_does_not_take() -> None:
 REFUSED: dict[str, tuple[Step, str, str]] = {
     "braces of Argo's": (sh("s", "echo '{{inputs.parameters.x}}'"), "P845", "one of its own variables"),
     "files in a list": (
-        sh("s", "cat ", E("inputs.fs"), inputs=given(fs=E("[steps.f.outputs.o, steps.f.outputs.o]"))), "P846", "several files",
+        sh("s", "cat ", E("inputs.fs"), inputs=given(fs=E("[steps.f.outputs.o, steps.f.outputs.o]"))),
+        "P846",
+        "several files",
     ),
-    "a Python object for a command": (sh("s", "cat ", E("inputs.o"), inputs=given(o=E("steps.o.outputs.o"))), "P846", "only a Python function"),
+    "a Python object for a command": (
+        sh("s", "cat ", E("inputs.o"), inputs=given(o=E("steps.o.outputs.o"))),
+        "P846",
+        "only a Python function",
+    ),
     "nested loops that depend on one another": (
-        sh("s", "echo", each=ForEach(axes=({"a": E("steps.l.outputs.o")}, {"b": E("range(item.a)")}))), "P841", "depend on those of another",
+        sh("s", "echo", each=ForEach(axes=({"a": E("steps.l.outputs.o")}, {"b": E("range(item.a)")}))),
+        "P841",
+        "depend on those of another",
     ),
     "formats": (sh("s", "echo ", E('format(steps.n.outputs.o, ".2f")')), "P841", "cannot format"),
     "conditions of objects": (
-        Step(name="s", action=Resource(manifest={}, success_condition=E("status.a == 1 || status.b == 2"))), "P841", "one of several",
+        Step(name="s", action=Resource(manifest={}, success_condition=E("status.a == 1 || status.b == 2"))),
+        "P841",
+        "one of several",
     ),
     "pods with results": (
-        Step(name="s", action=Pod(parts=(Part(name="p", image="i", results={"a": "/a"}),))), "P841", "depends on how others",
+        Step(name="s", action=Pod(parts=(Part(name="p", image="i", results={"a": "/a"}),))),
+        "P841",
+        "depends on how others",
     ),
     "the status of an answer": (
-        Step(name="s", action=Http(url="u"), outputs=(Output(name="o", value=E("response.status")),)), "P841", "more of the answer",
+        Step(name="s", action=Http(url="u"), outputs=(Output(name="o", value=E("response.status")),)),
+        "P841",
+        "more of the answer",
     ),
-    "a semaphore without a name": (sh("s", "true", locks=(Lock(name=E("steps.n.outputs.o"), limit=2),)), "P841", "only known when it runs"),
-    "lists inside lists": (sh("s", "echo ", E("steps.l.outputs.o.map(x, steps.l.outputs.o.map(y, x + y))")), "P841", "no name"),
-}  # fmt: skip
+    "a semaphore without a name": (
+        sh("s", "true", locks=(Lock(name=E("steps.n.outputs.o"), limit=2),)),
+        "P841",
+        "only known when it runs",
+    ),
+    "lists inside lists": (
+        sh("s", "echo ", E("steps.l.outputs.o.map(x, steps.l.outputs.o.map(y, x + y))")),
+        "P841",
+        "no name",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -810,10 +1067,10 @@ def test_other_peoples_braces_stay() -> None:
 def workflows() -> Iterator[tuple[str, Workflow]]:
     for file in files("argo", "tekton", "jobset"):
         try:
-            own = service.library_of(file)
-            found = service.with_neighbours(own, file)
-            for document in foreign.roots(own):
-                yield label(file), foreign.read(found, document).workflow
+            own = manifests.library_of(file)
+            found = manifests.with_neighbours(own, file)
+            for document in registry.roots(own):
+                yield label(file), registry.read(found, document).workflow
         except UserError:
             continue
 
@@ -854,9 +1111,15 @@ _OUTCOMES = (
     frozenset({Outcome.OMITTED, Outcome.FAILED}),
 )
 _LOOPS = (
-    ({"i": (1, 2)},), ({"i": ("a", "b")},), ({"i": E("range(params.n)")},), ({"i": E("params.xs")},), ({"i": (1, 2), "j": ("a", "b")},),
-    ({"i": E("params.xs")}, {"j": E("range(2)")}), ({"i": ({"k": 1}, {"k": 2})},), ({"i": E("params.xs.filter(x, x > 1)")},),
-)  # fmt: skip
+    ({"i": (1, 2)},),
+    ({"i": ("a", "b")},),
+    ({"i": E("range(params.n)")},),
+    ({"i": E("params.xs")},),
+    ({"i": (1, 2), "j": ("a", "b")},),
+    ({"i": E("params.xs")}, {"j": E("range(2)")}),
+    ({"i": ({"k": 1}, {"k": 2})},),
+    ({"i": E("params.xs.filter(x, x > 1)")},),
+)
 
 
 @st.composite
@@ -873,11 +1136,16 @@ def actions(draw: st.DrawFn, reads: str, looped: bool) -> Any:
                 Suspend(message=word),
                 Http(url=word, body=word),
                 Resource(manifest={"a": word}, success_condition=E("status.a == 'b'")),
-                Pod(parts=(Part(name="p", image="i", command=("c", word)), Part(name="q", image="i", source=word, command=("sh",)))),
+                Pod(
+                    parts=(
+                        Part(name="p", image="i", command=("c", word)),
+                        Part(name="q", image="i", source=word, command=("sh",)),
+                    )
+                ),
                 Nested(name="inner"),
             ]
         )
-    )  # fmt: skip
+    )
 
 
 @st.composite
@@ -888,10 +1156,25 @@ def some_steps(draw: st.DrawFn, known: list[str], name: str) -> Step:
         | st.builds(ForEach, axes=st.sampled_from(_LOOPS), parallel=st.sampled_from([None, 2]), gang=st.booleans())
     )
     action = draw(actions(draw(st.sampled_from(choices)), each is not None))
-    loop = While(condition=E("string(outputs.o) == string(inputs.v)"), carry={"v": "o"}, max_iterations=draw(st.sampled_from([1, 3, 90])), test=draw(st.sampled_from(["after", "before"])))  # fmt: skip
+    loop = While(
+        condition=E("string(outputs.o) == string(inputs.v)"),
+        carry={"v": "o"},
+        max_iterations=draw(st.sampled_from([1, 3, 90])),
+        test=draw(st.sampled_from(["after", "before"])),
+    )
     if loop.test == "before":
         loop = dataclasses.replace(loop, condition=E('string(inputs.v) == "3"'))
-    outputs = () if isinstance(action, Nested) else (Output(name="o", type=parse(draw(st.sampled_from(["any", "str", "int", "list[int]"]))), value=E("object.a") if isinstance(action, Resource) else MISSING),)  # fmt: skip
+    outputs = (
+        ()
+        if isinstance(action, Nested)
+        else (
+            Output(
+                name="o",
+                type=parse(draw(st.sampled_from(["any", "str", "int", "list[int]"]))),
+                value=E("object.a") if isinstance(action, Resource) else MISSING,
+            ),
+        )
+    )
     up = draw(st.sampled_from(known)) if known else None
     return Step(
         name=name,
@@ -930,13 +1213,17 @@ def some_workflows(draw: st.DrawFn) -> Workflow:
         found.append(draw(some_steps([step.name for step in found], f"s{number}")))
     return Workflow(
         name="w",
-        params=(Parameter(name="n", type=parse("int"), default=2), Parameter(name="s", type=parse("str"), default="t"), Parameter(name="xs", type=parse("list[int]"), default=(1, 2))),
+        params=(
+            Parameter(name="n", type=parse("int"), default=2),
+            Parameter(name="s", type=parse("str"), default="t"),
+            Parameter(name="xs", type=parse("list[int]"), default=(1, 2)),
+        ),
         steps=tuple(found),
         outputs=results(**{step.name: f"steps.{step.name}.outputs.o" for step in found}),
         on_exit=draw(st.sampled_from([(), (sh("bye", "echo ", E("workflow.outcome")),)])),
         definitions=(inner,),
         parallel=draw(st.sampled_from([None, 3])),
-    )  # fmt: skip
+    )
 
 
 @hypothesis.given(some_workflows())
@@ -950,8 +1237,8 @@ def test_any_workflow_is_written_so_that_it_can_be_read_or_refused(workflow: Wor
 
 
 def test_what_looks_into_a_loop_is_written_as_argo_says_it() -> None:
-    from penstock.formats.argo_out.depends import trigger_text
-    from penstock.formats.lang.depends import compile_depends
+    from penstock.formats.argo.language.depends import compile_depends
+    from penstock.formats.argo.write.depends import trigger_text
 
     found = compile_depends("a.AnySucceeded || b.AllFailed", ["a", "b"]).trigger
     assert found is not None

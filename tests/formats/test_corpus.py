@@ -10,21 +10,21 @@ import pytest
 from penstock.author.explain import explain
 from penstock.author.jobs import Authored
 from penstock.errors import UserError
-from penstock.formats import foreign, shape
+from penstock.formats import registry, schema
 from penstock.graph import codec
 from penstock.graph.check import errors
 from penstock.graph.model import Workflow
-from penstock.service import foreign as service
-from penstock.service.local import LocalRunner, Run
+from penstock.runners.local import LocalRunner, Run
+from penstock.service import conversion, manifests
 from tests.formats.corpus import CORPUS, files, label, needs_corpus
 
 FILES = files("argo", "tekton", "jobset")
 
 
 def workflows(path: Path) -> list[Workflow]:
-    own = service.library_of(path)
-    library = service.with_neighbours(own, path)
-    return [foreign.read(library, document).workflow for document in foreign.roots(own)]
+    own = manifests.library_of(path)
+    library = manifests.with_neighbours(own, path)
+    return [registry.read(library, document).workflow for document in registry.roots(own)]
 
 
 @needs_corpus
@@ -35,13 +35,13 @@ def test_it_is_read_and_converted_or_refused_with_a_code(path: Path) -> None:
         assert codec.from_text(codec.to_yaml(workflow)) == workflow
         for to in ("argo", "tekton", "jobset", "job"):
             try:
-                written = service.render(workflow, to)
+                written = conversion.render(workflow, to)
             except UserError as refused:
                 assert all(problem.code.startswith("P8") and problem.fix for problem in refused.problems)
             else:
-                assert [finding for one in written.documents for finding in shape.check(one)] == []
+                assert [finding for one in written.documents for finding in schema.check(one)] == []
         for to in ("mermaid", "dot", "penstock"):
-            assert service.write(workflow, to).text
+            assert conversion.write(workflow, to).text
 
 
 def sorted_out(workflow: Workflow) -> Any:

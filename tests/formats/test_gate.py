@@ -15,28 +15,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import UserError
-from penstock.formats import argo_gate, shape, tekton_gate
-from penstock.formats.argo_demand import needed
-from penstock.formats.argo_gate_text import patched
-from penstock.formats.argo_inject import GATE, POD_GATE, SELECTOR, WRAPPER
-from penstock.formats.argo_scope import KINDS, spec_path
-from penstock.formats.argo_stages import stages_of
+from penstock.formats import schema
+from penstock.formats.argo.gate import document as argo_gate
+from penstock.formats.argo.gate.inject import GATE, SELECTOR, WRAPPER
+from penstock.formats.argo.gate.text import patched
+from penstock.formats.argo.language.depends import needs_of
+from penstock.formats.argo.scope import KINDS, spec_path
+from penstock.formats.argo.stages import static_stages
 from penstock.formats.documents import Document, Library, library, part
-from penstock.formats.gate_marks import (
+from penstock.formats.gates.documents import gate_documents, ungate_documents
+from penstock.formats.gates.marks import (
     MARK,
     MAX_RESOURCES,
     NODE_SELECTOR,
+    POD_GATE,
     QUEUE,
     TOLERATION,
     UNDO,
     annotations_of,
-    difference,
     is_gated,
-    mark_of,
-    restore,
-)  # fmt: skip
-from penstock.formats.gating import gate_documents, ungate_documents
+)
+from penstock.formats.gates.undo import difference, restore
 from penstock.formats.report import Report
+from penstock.formats.tekton import gate as tekton_gate
 from tests.formats.corpus import files, label, needs_corpus
 from tests.formats.test_argo_stages import asking, call, dag, document, leaf, steps
 
@@ -44,12 +45,17 @@ UNITS, WAYS = ("stage", "workflow", "task"), ("suspend", "pods")
 EVERY = [(unit, by) for unit in UNITS for by in WAYS]
 
 
+def mark_of(data: Any) -> Any:
+    """What the gate has said about the document: unit, by, held."""
+    return json.loads(data["metadata"]["annotations"][MARK])
+
+
 def gated(
     own: Document, *others: Document, unit: str = "stage", by: str = "suspend", report: Report | None = None
 ) -> dict[str, Any]:
     """Gated, checked against the published shapes and Argo's own rules, and taken back."""
     found = argo_gate.gate(Library((own, *others)), own, unit, by, report)
-    assert shape.check(found) == shape.check(own.data)
+    assert schema.check(found) == schema.check(own.data)
     for problem in rules(found):
         raise AssertionError(problem)
     assert argo_gate.ungate(Document(found)) == own.data
@@ -127,12 +133,12 @@ def _dag_rules(tasks: list[dict[str, Any]], where: str) -> Iterator[str]:
 
 def _ancestors(task: Mapping[str, Any], by_name: Mapping[str, Any]) -> set[str]:
     found: set[str] = set()
-    waiting = needed(task)
+    waiting = needs_of(task)
     while waiting:
         name = waiting.pop()
         if name not in found and name in by_name:
             found.add(name)
-            waiting += needed(by_name[name])
+            waiting += needs_of(by_name[name])
     return found
 
 
@@ -158,8 +164,12 @@ def test_a_gate_goes_before_each_group() -> None:
     found = gated(own, report=report)
     groups = template(found, "main")["steps"]
     assert [[step["name"] for step in group] for group in groups] == [
-        ["penstock-gate-0"], ["a", "b"], ["c"], ["penstock-gate-2"], ["d"],
-    ]  # fmt: skip
+        ["penstock-gate-0"],
+        ["a", "b"],
+        ["c"],
+        ["penstock-gate-2"],
+        ["d"],
+    ]
     said = parameters(groups[0][0])
     assert said["stage"] == "main[0]"
     assert [(one["step"], one["template"], one["n"]) for one in json.loads(said["shape"])] == [
@@ -169,8 +179,9 @@ def test_a_gate_goes_before_each_group() -> None:
     assert template(found, "wait") == {"name": "wait", "suspend": {}}
     assert any("of your own" in entry.message for entry in report.of("kept"))
     assert [entry.path for entry in report.of("changed") if "waits at" in entry.message] == [
-        "spec.templates[0].steps[0]", "spec.templates[0].steps[2]",
-    ]  # fmt: skip
+        "spec.templates[0].steps[0]",
+        "spec.templates[0].steps[2]",
+    ]
 
 
 def test_the_gate_hands_back_a_flavor_and_opens_under_a_plain_resume() -> None:
@@ -221,17 +232,22 @@ def test_a_gate_is_left_out_only_with_all_its_members(whens: list[str | None], w
     [
         ({"withItems": [1, 2]}, "2"),
         ({"withParam": "{{steps.gen.outputs.result}}"}, "{{=len(fromJSON(steps.gen.outputs.result))}}"),
-        ({"withParam": "{{steps.my-gen.outputs.parameters.a-b}}"}, "{{=len(fromJSON(steps['my-gen'].outputs.parameters['a-b']))}}"),
+        (
+            {"withParam": "{{steps.my-gen.outputs.parameters.a-b}}"},
+            "{{=len(fromJSON(steps['my-gen'].outputs.parameters['a-b']))}}",
+        ),
         ({"withParam": "{{=toJson(steps.gen.outputs)}}"}, "{{=len(fromJSON(toJson(steps.gen.outputs)))}}"),
         ({"withParam": "{{=steps.gen.outputs}}"}, "null"),
         ({"withParam": "[{{steps.gen.outputs.result}}, 1]"}, "null"),
         ({"withParam": '["a"]'}, "1"),
         ({"withSequence": {"count": "{{inputs.parameters.n}}"}}, "{{=asInt(inputs.parameters.n)}}"),
-        ({"withSequence": {"start": "2", "end": "{{steps.gen.outputs.result}}"}},
-         "{{=asInt(steps.gen.outputs.result) >= 2 ? asInt(steps.gen.outputs.result) - 2 + 1 : 2 - asInt(steps.gen.outputs.result) + 1}}"),
+        (
+            {"withSequence": {"start": "2", "end": "{{steps.gen.outputs.result}}"}},
+            "{{=asInt(steps.gen.outputs.result) >= 2 ? asInt(steps.gen.outputs.result) - 2 + 1 : 2 - asInt(steps.gen.outputs.result) + 1}}",
+        ),
         ({"withSequence": {"count": "{{item}}"}}, "null"),
     ],
-)  # fmt: skip
+)
 def test_sizes_that_argo_fills_in(loop: dict[str, Any], wanted: str) -> None:
     main = steps(
         "main",
@@ -263,9 +279,15 @@ def test_the_shape_says_what_a_queue_must_know_and_no_tag_slips_in() -> None:
     assert "{{" not in text
     (one,) = json.loads(text)
     assert one == {
-        "n": 1, "step": "a", "template": "leaf", "resources": {"cpu": "2"}, "nodeSelector": {"a": "b"}, "tolerations": [{"key": "k"}],
-        "open": ["nodeSelector", "tolerations"], "daemon": True,
-    }  # fmt: skip
+        "n": 1,
+        "step": "a",
+        "template": "leaf",
+        "resources": {"cpu": "2"},
+        "nodeSelector": {"a": "b"},
+        "tolerations": [{"key": "k"}],
+        "open": ["nodeSelector", "tolerations"],
+        "daemon": True,
+    }
 
 
 def test_what_argo_remembers_is_told_by_its_key() -> None:
@@ -294,12 +316,21 @@ def test_a_mixed_group_waits_as_one_and_that_is_said() -> None:
 
 def test_a_leaf_that_is_the_whole_workflow_is_wrapped_with_its_inputs() -> None:
     inputs = {
-        "parameters": [{"name": "p", "default": "1"}, {"name": "q", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}],
-        "artifacts": [{"name": "given", "path": "/a"}, {"name": "own", "path": "/b", "http": {"url": "x"}}, {"name": "opt", "path": "/c", "optional": True}],
-    }  # fmt: skip
+        "parameters": [
+            {"name": "p", "default": "1"},
+            {"name": "q", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}},
+        ],
+        "artifacts": [
+            {"name": "given", "path": "/a"},
+            {"name": "own", "path": "/b", "http": {"url": "x"}},
+            {"name": "opt", "path": "/c", "optional": True},
+        ],
+    }
     own = document(
-        leaf("work", inputs=inputs), arguments={"artifacts": [{"name": "given", "raw": {"data": "x"}}]}, retryStrategy={"limit": "2"}
-    )  # fmt: skip
+        leaf("work", inputs=inputs),
+        arguments={"artifacts": [{"name": "given", "raw": {"data": "x"}}]},
+        retryStrategy={"limit": "2"},
+    )
     found = gated(own)
     assert found["spec"]["entrypoint"] == WRAPPER
     wrapper = template(found, WRAPPER)
@@ -309,9 +340,10 @@ def test_a_leaf_that_is_the_whole_workflow_is_wrapped_with_its_inputs() -> None:
         {"name": "given", "from": "{{inputs.artifacts.given}}"}
     ]
     assert parameters(last) == {
-        "p": "{{inputs.parameters.p}}", "q": "{{inputs.parameters.q}}",
+        "p": "{{inputs.parameters.p}}",
+        "q": "{{inputs.parameters.q}}",
         SELECTOR: "{{steps.penstock-gate-0.outputs.parameters.node-selector}}",
-    }  # fmt: skip
+    }
     assert wrapper["retryStrategy"] == {"limit": "0"}
 
 
@@ -340,9 +372,14 @@ def test_what_runs_both_ways_is_copied_for_the_one_that_waits() -> None:
 def test_templates_of_other_documents_are_copied_with_all_they_call() -> None:
     hook = {"hooks": {"exit": {"template": "bye"}}, "onExit": None}
     lib = document(
-        steps("go", [call("x", **hook), call("w", "web")], [call("y", "deeper", onExit="bye")]), steps("deeper", [call("z")]), leaf(),
-        leaf("bye"), leaf("web", http={"url": "x"}), kind="ClusterWorkflowTemplate", name="lib",
-    )  # fmt: skip
+        steps("go", [call("x", **hook), call("w", "web")], [call("y", "deeper", onExit="bye")]),
+        steps("deeper", [call("z")]),
+        leaf(),
+        leaf("bye"),
+        leaf("web", http={"url": "x"}),
+        kind="ClusterWorkflowTemplate",
+        name="lib",
+    )
     ref = {"name": "lib", "template": "go", "clusterScope": True}
     own = document(steps("main", [{"name": "a", "templateRef": ref}]), leaf("other"))
     found = gated(own, lib)
@@ -360,8 +397,12 @@ def test_templates_of_other_documents_are_copied_with_all_they_call() -> None:
 
 def test_a_workflow_template_ref_becomes_the_spec_it_names() -> None:
     lib = document(
-        steps("main", [call("a")]), leaf(), kind="WorkflowTemplate", name="lib", arguments={"parameters": [{"name": "x", "value": "1"}]}
-    )  # fmt: skip
+        steps("main", [call("a")]),
+        leaf(),
+        kind="WorkflowTemplate",
+        name="lib",
+        arguments={"parameters": [{"name": "x", "value": "1"}]},
+    )
     own = document(workflowTemplateRef={"name": "lib"}, arguments={"parameters": [{"name": "x", "value": "2"}]})
     found = gated(own, lib)
     assert "workflowTemplateRef" not in found["spec"] and found["spec"]["arguments"]["parameters"] == [
@@ -389,9 +430,13 @@ def test_templates_and_crons_are_gated_too() -> None:
     assert POD_GATE in template(gated(lib, by="pods"), "leaf")["podSpecPatch"]
     inner = {"entrypoint": "main", "templates": [steps("main", [call("a")]), leaf()]}
     cron = Document(
-        {"apiVersion": "argoproj.io/v1alpha1", "kind": "CronWorkflow", "metadata": {"name": "c", "labels": {QUEUE: "q"}},
-         "spec": {"schedules": ["* * * * *"], "workflowSpec": inner}}
-    )  # fmt: skip
+        {
+            "apiVersion": "argoproj.io/v1alpha1",
+            "kind": "CronWorkflow",
+            "metadata": {"name": "c", "labels": {QUEUE: "q"}},
+            "spec": {"schedules": ["* * * * *"], "workflowSpec": inner},
+        }
+    )
     metadata = gated(cron)["spec"]["workflowMetadata"]
     assert metadata["labels"] == {QUEUE: "q"} and mark_of({"metadata": metadata}) == {"unit": "stage", "by": "suspend"}
     whole = gated(cron, unit="workflow")
@@ -660,9 +705,16 @@ def calls(draw: st.DrawFn, name: str, templates: list[str], inside: str) -> dict
     else:
         made["template"] = draw(st.sampled_from(templates))
     if draw(st.booleans()):
-        made |= draw(st.sampled_from([
-            {"withItems": [1, 2]}, {"withParam": "{{workflow.parameters.l}}"}, {"withSequence": {"count": "3"}}, {"withParam": "[]"},
-        ]))  # fmt: skip
+        made |= draw(
+            st.sampled_from(
+                [
+                    {"withItems": [1, 2]},
+                    {"withParam": "{{workflow.parameters.l}}"},
+                    {"withSequence": {"count": "3"}},
+                    {"withParam": "[]"},
+                ]
+            )
+        )
     if draw(st.integers(0, 2)) == 0:
         made["when"] = draw(st.sampled_from(["{{workflow.parameters.x}} == 1", "{{item}} == 2", "true"]))
     if draw(st.integers(0, 3)) == 0:
@@ -682,9 +734,17 @@ def workflows(draw: st.DrawFn) -> Document:
     composites = [f"t{at}" for at in range(draw(st.integers(0, 4)))]
     every = [*leaves, *composites]
     made: list[dict[str, Any]] = [
-        leaf("l0"), asking("l1", "1", **draw(st.sampled_from([{}, {"podSpecPatch": "priority: 1"}, {"inputs": {"parameters": []}}, {"inputs": {}}]))),
-        leaf("web", http={"url": "x"}), leaf("wait", suspend={}),
-    ]  # fmt: skip
+        leaf("l0"),
+        asking(
+            "l1",
+            "1",
+            **draw(
+                st.sampled_from([{}, {"podSpecPatch": "priority: 1"}, {"inputs": {"parameters": []}}, {"inputs": {}}])
+            ),
+        ),
+        leaf("web", http={"url": "x"}),
+        leaf("wait", suspend={}),
+    ]
     for name in composites:
         chosen = draw(st.lists(st.sampled_from(NAMES), unique=True, min_size=1, max_size=5))
         listed = [draw(calls(one, every, name)) for one in chosen]
@@ -750,9 +810,9 @@ def test_random_workflows_come_back_and_lose_nothing(own: Document, how: tuple[s
     assert user_calls(found) == user_calls(own.data)
     if own.data["spec"]["templates"] and not list(rules(own.data)):
         assert list(rules(found)) == []
-    assert shape.check(found) == shape.check(own.data)
+    assert schema.check(found) == schema.check(own.data)
     if unit == "stage" and by == "suspend":
-        derived = stages_of(Library((own,)), own, own.kind == "WorkflowTemplate")
+        derived = static_stages(Library((own,)), own, own.kind == "WorkflowTemplate")
         waiting = json.dumps(found["spec"]).count(f'"template": "{GATE}"')
         assert waiting == len(derived.queued())
 
@@ -771,7 +831,7 @@ def task(name: str, cpu: str = "1", **fields: Any) -> dict[str, Any]:
 
 def waiting(own: Document, *others: Document, unit: str = "stage", by: str = "suspend") -> dict[str, Any]:
     found = tekton_gate.gate(Library((own, *others)), own, unit, by)
-    assert shape.check(found) == shape.check(own.data)
+    assert schema.check(found) == schema.check(own.data)
     assert tekton_gate.ungate(Document(found)) == own.data
     return found
 
@@ -826,9 +886,15 @@ def test_a_run_that_the_user_made_wait_is_the_users() -> None:
 def test_what_a_run_says_about_its_pods_counts() -> None:
     spec = {
         "taskRunTemplate": {"podTemplate": {"nodeSelector": {"a": "b"}}},
-        "taskRunSpecs": [{"pipelineTaskName": "a", "computeResources": {"requests": {"cpu": "7"}}, "podTemplate": {"tolerations": [{"key": "k"}]}}],
+        "taskRunSpecs": [
+            {
+                "pipelineTaskName": "a",
+                "computeResources": {"requests": {"cpu": "7"}},
+                "podTemplate": {"tolerations": [{"key": "k"}]},
+            }
+        ],
         "pipelineRef": {"name": "p"},
-    }  # fmt: skip
+    }
     pipeline = Document(
         {
             "kind": "Pipeline",
@@ -970,7 +1036,7 @@ def test_every_example_is_gated_and_comes_back(path: Path) -> None:
             assert error.code != "P868" or not runs or unit == "workflow"
             continue
         for found, one in zip(written.documents, given.documents, strict=True):
-            assert shape.check(found) == shape.check(one.data)
+            assert schema.check(found) == schema.check(one.data)
             if one.kind in KINDS and is_gated(found):
                 assert list(rules(found)) == []
                 mine = user_calls(one.data)
@@ -987,9 +1053,9 @@ def test_every_argo_example_is_gated_with_all_of_them_at_hand() -> None:
     for one in whole.documents:
         if one.kind in KINDS:
             found = argo_gate.gate(whole, one)
-            assert shape.check(found) == [] and list(rules(found)) == [], one.file
+            assert schema.check(found) == [] and list(rules(found)) == [], one.file
             assert argo_gate.ungate(Document(found)) == one.data
-            queued = stages_of(whole, one, one.kind.endswith("Template")).queued()
+            queued = static_stages(whole, one, one.kind.endswith("Template")).queued()
             assert json.dumps(found["spec"]).count(f'"template": "{GATE}"') == len(queued), one.file
 
 

@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import Source, UserError
+from penstock.expressions.parse import Expr
+from penstock.expressions.template import Template
+from penstock.formats.base import Read
 from penstock.formats.documents import Document, Library, library
-from penstock.formats.job import read_job, write_job
-from penstock.formats.job_read import JOB_BACKOFF, POD_BACKOFF
-from penstock.formats.reading import Read
+from penstock.formats.kubernetes.read.job import JOB_BACKOFF, POD_BACKOFF, read_job
+from penstock.formats.kubernetes.write.job import write_job
 from penstock.graph import check, codec
-from penstock.graph.expr import Expr
 from penstock.graph.model import (
     Cache,
     Container,
@@ -34,7 +35,6 @@ from penstock.graph.model import (
     Step,
     Workflow,
 )
-from penstock.graph.template import Template
 from penstock.plan.make import make
 from penstock.testing import run_virtually
 from tests.formats.corpus import files, label, needs_corpus
@@ -99,7 +99,7 @@ def test_each_task_knows_its_number() -> None:
     }
     data = job(pod(env=[entry], args=["--n=$(N)"]), completions=3, parallelism=2, completionMode="Indexed")
     report = run_virtually(read(data).workflow, script=lambda order: 1.0)
-    found = [(order.action.env["N"], list(order.action.args)) for order in report.backend.orders]
+    found = [(order.action.env["N"], list(order.action.args)) for order in report.backend.specs]
     assert sorted(found) == [(0, ["--n=0"]), (1, ["--n=1"]), (2, ["--n=2"])]
     assert report.backend.most == 2
 
@@ -113,7 +113,7 @@ def test_a_work_queue_is_over_when_all_have_succeeded() -> None:
 @pytest.mark.parametrize("fields", [{"completions": 0}, {"completions": 0, "parallelism": 3}])
 def test_nothing_to_do(fields: dict[str, Any]) -> None:
     report = run_virtually(read(job(**fields)).workflow)
-    assert (report.state, report.backend.orders) == ("succeeded", [])
+    assert (report.state, report.backend.specs) == ("succeeded", [])
 
 
 def test_what_holds_a_job_back_is_left_to_the_queue() -> None:
@@ -183,9 +183,13 @@ def test_a_pod() -> None:
         (job(activeDeadlineSeconds=0), "P835", "spec.activeDeadlineSeconds"),
         (job(pod(command="true")), "P835", "spec.template.spec.containers[0].command"),
         (job(pod(env=[{"value": "x"}])), "P835", "spec.template.spec.containers[0].env[0]"),
-        (job({**pod(volumeMounts=[{"name": "v", "mountPath": "/v"}]), "volumes": [{"name": "w", "emptyDir": {}}]}), "P832", "spec.template.spec.containers[0].volumeMounts[0].name"),
+        (
+            job({**pod(volumeMounts=[{"name": "v", "mountPath": "/v"}]), "volumes": [{"name": "w", "emptyDir": {}}]}),
+            "P832",
+            "spec.template.spec.containers[0].volumeMounts[0].name",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refused_with_place_and_fix(data: dict[str, Any], code: str, where: str) -> None:
     with pytest.raises(UserError) as caught:
         read(data)

@@ -16,14 +16,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import UserError
-from penstock.formats import shape
+from penstock.expressions.parse import Expr
+from penstock.expressions.template import Template
+from penstock.formats import schema
+from penstock.formats.base import Read
 from penstock.formats.documents import Document, Library, library, read_text
-from penstock.formats.job_read import JOB_BACKOFF
-from penstock.formats.jobset_read import known_extras, read_jobset
-from penstock.formats.jobset_write import write_jobset
-from penstock.formats.reading import Read
+from penstock.formats.kubernetes.read.job import JOB_BACKOFF
+from penstock.formats.kubernetes.read.jobset import read_jobset
+from penstock.formats.kubernetes.rules import POLICY
+from penstock.formats.kubernetes.write.jobset import write_jobset
 from penstock.graph import check, codec
-from penstock.graph.expr import Expr
 from penstock.graph.model import (
     NORMAL,
     Cache,
@@ -50,7 +52,6 @@ from penstock.graph.model import (
     While,
     Workflow,
 )
-from penstock.graph.template import Template
 from penstock.plan.make import make
 from penstock.testing import run_virtually
 from tests.formats.corpus import files, label, needs_corpus
@@ -221,7 +222,7 @@ def test_execution_that_makes_no_sense(order: str, status: str | None) -> None:
 
 def test_the_proposal_is_no_unknown_field_but_a_misspelt_one_is() -> None:
     data = execution()
-    assert [one.path for one in shape.check(data) if one.path not in known_extras(Document(data))] == []
+    assert [one.path for one in schema.check(data) if one.path not in {POLICY}] == []
     data["spec"]["executionPolicy"]["executionPolicyOder"] = "InOrder"
     assert told(read(data), "lost") == ["spec.executionPolicy.executionPolicyOder"]
 
@@ -244,7 +245,7 @@ def test_no_replicas_are_skipped_and_hold_up_nobody() -> None:
     data = jobset(replicated("a", replicas=0), replicated("b", dependsOn=after("a")))
     report = run_virtually(read(data).workflow)
     assert report.state == "succeeded"
-    assert [order.task for order in report.backend.orders] == ["b"]
+    assert [order.task for order in report.backend.specs] == ["b"]
 
 
 def test_what_a_pod_is_told_about_itself() -> None:
@@ -362,7 +363,13 @@ def test_environment_from_elsewhere() -> None:
     result = read(data, config, secret)
     action = result.workflow.steps[0].action
     assert isinstance(action, Container)
-    assert action.env == {"P_k": "v", "S": "hush", "CPU": "2", "MEM": "64", "JOB_COMPLETION_INDEX": "0"}
+    assert action.env == {
+        "P_k": "v",
+        "S": Expr('secrets["s/token"]'),
+        "CPU": "2",
+        "MEM": "64",
+        "JOB_COMPLETION_INDEX": "0",
+    }
     said = " ".join(entry.message for entry in result.report.of("changed"))
     assert "nowhere is not here" in said and "'nothing'" in said
     (document,) = write_jobset(result.workflow).documents
@@ -400,7 +407,7 @@ def test_a_restart_restarts_everything() -> None:
     failures = iter([Outcome.FAILED, Outcome.FAILED])
     report = run_virtually(workflow, script=lambda order: next(failures, None) if order.task.endswith("b") else None)
     assert report.state == "succeeded"
-    assert [order.task for order in report.backend.orders] == ["jobs/a", "jobs/b"] * 3
+    assert [order.task for order in report.backend.specs] == ["jobs/a", "jobs/b"] * 3
 
 
 def test_the_first_failure_ends_a_jobset() -> None:
@@ -408,7 +415,7 @@ def test_the_first_failure_ends_a_jobset() -> None:
     result = read(data)
     report = run_virtually(result.workflow, script=lambda order: Outcome.FAILED if order.task == "a" else 100.0)
     assert report.state == "failed"
-    assert {order.task for order in report.backend.orders} == {"a", "b"}
+    assert {order.task for order in report.backend.specs} == {"a", "b"}
     assert "spec.replicatedJobs" in told(result, "changed"), "what runs is let end, and the report says so"
 
 
@@ -454,7 +461,11 @@ def test_success_is_decided_by_those_that_are_named() -> None:
 def test_the_rest_is_handed_on() -> None:
     rest = {"network": {"subdomain": "n"}, "ttlSecondsAfterFinished": 9, "managedBy": "x.io/y", "suspend": True}
     data = jobset(replicated("a", groupName="g"), **rest)
-    data["metadata"] |= {"namespace": "ns", "annotations": {"x": "y"}, "labels": {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "high", "l": "1"}}  # fmt: skip
+    data["metadata"] |= {
+        "namespace": "ns",
+        "annotations": {"x": "y"},
+        "labels": {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "high", "l": "1"},
+    }
     workflow = read(data).workflow
     assert workflow.extra["jobset"] == rest
     assert workflow.extra["metadata"] == {"namespace": "ns", "annotations": {"x": "y"}}
@@ -473,18 +484,52 @@ def test_the_rest_is_handed_on() -> None:
         (jobset(), "P835", "spec.replicatedJobs"),
         (jobset(replicated("a"), replicated("a")), "P835", "spec.replicatedJobs[1].name"),
         (jobset(replicated("a", dependsOn=after("a"))), "P833", "spec.replicatedJobs[0].dependsOn[0].name"),
-        (jobset(replicated("a", dependsOn=after("b")), replicated("b")), "P832", "spec.replicatedJobs[0].dependsOn[0].name"),
-        (jobset(replicated("a"), replicated("b", dependsOn=after("a", status="Done"))), "P835", "spec.replicatedJobs[1].dependsOn[0].status"),
+        (
+            jobset(replicated("a", dependsOn=after("b")), replicated("b")),
+            "P832",
+            "spec.replicatedJobs[0].dependsOn[0].name",
+        ),
+        (
+            jobset(replicated("a"), replicated("b", dependsOn=after("a", status="Done"))),
+            "P835",
+            "spec.replicatedJobs[1].dependsOn[0].status",
+        ),
         (jobset(replicated("a"), coordinator={"replicatedJob": "b"}), "P832", "spec.coordinator.replicatedJob"),
-        (jobset(replicated("a"), successPolicy={"operator": "All", "targetReplicatedJobs": ["b"]}), "P832", "spec.successPolicy.targetReplicatedJobs[0]"),
-        (jobset(replicated("a"), failurePolicy={"rules": [{"action": "Explode"}]}), "P835", "spec.failurePolicy.rules[0].action"),
+        (
+            jobset(replicated("a"), successPolicy={"operator": "All", "targetReplicatedJobs": ["b"]}),
+            "P832",
+            "spec.successPolicy.targetReplicatedJobs[0]",
+        ),
+        (
+            jobset(replicated("a"), failurePolicy={"rules": [{"action": "Explode"}]}),
+            "P835",
+            "spec.failurePolicy.rules[0].action",
+        ),
         (jobset(replicated("a", replicas=-1)), "P835", "spec.replicatedJobs[0].replicas"),
-        (jobset(replicated("a", replicas=10**6, job={"parallelism": 10**6, "completions": 10**6})), "P835", "spec.replicatedJobs[0].replicas"),
-        (jobset(replicated("a", container={"image": None})), "P835", "spec.replicatedJobs[0].template.spec.template.spec.containers[0].image"),
-        (jobset(replicated("a", container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]})), "P832", "spec.replicatedJobs[0].template.spec.template.spec.containers[0].volumeMounts[0].name"),
-        (jobset(replicated("a"), replicated("b", dependsOn=after("a")), startupPolicy={"startupPolicyOrder": "InOrder"}), "P835", "spec.startupPolicy.startupPolicyOrder"),
+        (
+            jobset(replicated("a", replicas=10**6, job={"parallelism": 10**6, "completions": 10**6})),
+            "P835",
+            "spec.replicatedJobs[0].replicas",
+        ),
+        (
+            jobset(replicated("a", container={"image": None})),
+            "P835",
+            "spec.replicatedJobs[0].template.spec.template.spec.containers[0].image",
+        ),
+        (
+            jobset(replicated("a", container={"volumeMounts": [{"name": "v", "mountPath": "/v"}]})),
+            "P832",
+            "spec.replicatedJobs[0].template.spec.template.spec.containers[0].volumeMounts[0].name",
+        ),
+        (
+            jobset(
+                replicated("a"), replicated("b", dependsOn=after("a")), startupPolicy={"startupPolicyOrder": "InOrder"}
+            ),
+            "P835",
+            "spec.startupPolicy.startupPolicyOrder",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refused_with_place_and_fix(data: dict[str, Any], code: str, where: str) -> None:
     assert refused(data) == [(code, where)]
 
@@ -514,7 +559,7 @@ def test_every_example_reads_and_reads_again_after_writing(path: Path) -> None:
         make(result.workflow, {})
         written = write_jobset(result.workflow)
         assert written.report.of("lost") == []
-        assert shape.check(written.documents[-1]) == []
+        assert schema.check(written.documents[-1]) == []
         again = Document(json.loads(json.dumps(written.documents[-1])))
         assert read_jobset(Library((again,)), again).workflow == result.workflow
 
@@ -525,16 +570,55 @@ def test_there_are_examples() -> None:
 
 
 JUNK = st.sampled_from(
-    [None, 0, -1, 7, 2**40, 1.5, True, "", "x y", "$(A)", "${{ x", "\0", [], [None], ["x"], {}, {"a": 1}, [{"name": "x"}], "9" * 400]
-)  # fmt: skip
+    [
+        None,
+        0,
+        -1,
+        7,
+        2**40,
+        1.5,
+        True,
+        "",
+        "x y",
+        "$(A)",
+        "${{ x",
+        "\0",
+        [],
+        [None],
+        ["x"],
+        {},
+        {"a": 1},
+        [{"name": "x"}],
+        "9" * 400,
+    ]
+)
 RICH = jobset(
-    replicated("a", 2, replicas=2, pod={"volumes": [{"name": "v", "configMap": {"name": "cm"}}], "tolerations": [{"key": "k"}]}, container={"volumeMounts": [{"name": "v", "mountPath": "/v"}], "envFrom": [{"configMapRef": {"name": "cm"}}], "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}], "args": ["$(A)"], "resources": {"limits": {"cpu": 1}}}),
-    replicated("b", dependsOn=after("a"), job={"podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1]}}]}, "activeDeadlineSeconds": 3}),
+    replicated(
+        "a",
+        2,
+        replicas=2,
+        pod={"volumes": [{"name": "v", "configMap": {"name": "cm"}}], "tolerations": [{"key": "k"}]},
+        container={
+            "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+            "envFrom": [{"configMapRef": {"name": "cm"}}],
+            "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+            "args": ["$(A)"],
+            "resources": {"limits": {"cpu": 1}},
+        },
+    ),
+    replicated(
+        "b",
+        dependsOn=after("a"),
+        job={
+            "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1]}}]},
+            "activeDeadlineSeconds": 3,
+        },
+    ),
     executionPolicy={"executionPolicyOrder": "InOrder", "replicatedJobsStatus": "Succeeded"},
     successPolicy={"operator": "All", "targetReplicatedJobs": ["a"]},
     failurePolicy={"maxRestarts": 1, "rules": [{"action": "FailJobSet", "targetReplicatedJobs": ["a"]}]},
     volumeClaimPolicies=[{"templates": [{"metadata": {"name": "p"}}]}],
-)  # fmt: skip
+)
 
 
 def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -618,16 +702,31 @@ def _workflows(draw: st.DrawFn) -> Workflow:
         retry = draw(_retries)
         made.append(
             Step(
-                name=name, action=draw(_containers), needs=tuple(Edge(one, NORMAL) for one in needs), retry=retry,
-                timeout=draw(st.none() | st.integers(1, 999)), resources=draw(_amounts), replicas=draw(st.integers(1, 4)),
-                placement=draw(_placements), cache=PRIVATE,
-                mounts=draw(st.sampled_from([(), (Mount(name="m", path="/m"), Mount(name="n", path="/n", sub_path="s", read_only=True))])),
+                name=name,
+                action=draw(_containers),
+                needs=tuple(Edge(one, NORMAL) for one in needs),
+                retry=retry,
+                timeout=draw(st.none() | st.integers(1, 999)),
+                resources=draw(_amounts),
+                replicas=draw(st.integers(1, 4)),
+                placement=draw(_placements),
+                cache=PRIVATE,
+                mounts=draw(
+                    st.sampled_from(
+                        [(), (Mount(name="m", path="/m"), Mount(name="n", path="/n", sub_path="s", read_only=True))]
+                    )
+                ),
             )
-        )  # fmt: skip
+        )
     return Workflow(
-        name="flow", steps=tuple(made), queue=draw(st.none() | st.just("q")), priority=draw(st.none() | st.just("p")),
-        labels=draw(st.sampled_from([{}, {"team": "a"}])), doc=draw(st.sampled_from(["", "What it is for."])), fail_fast=True,
-    )  # fmt: skip
+        name="flow",
+        steps=tuple(made),
+        queue=draw(st.none() | st.just("q")),
+        priority=draw(st.none() | st.just("p")),
+        labels=draw(st.sampled_from([{}, {"team": "a"}])),
+        doc=draw(st.sampled_from(["", "What it is for."])),
+        fail_fast=True,
+    )
 
 
 def _edges(workflow: Workflow) -> dict[str, set[str]]:
@@ -640,7 +739,7 @@ def test_what_both_can_say_comes_back(workflow: Workflow) -> None:
     written = write_jobset(workflow)
     assert written.report.of("lost") == []
     (document,) = json.loads(json.dumps(written.documents))
-    assert shape.check(document) == []
+    assert schema.check(document) == []
     back = read_jobset(Library(()), Document(document)).workflow
     assert _edges(back) == _edges(workflow)
     by_name = {step.name: replace(step, group=None, needs=()) for step in back.steps}
@@ -659,7 +758,7 @@ def flow(*made: Step, **more: Any) -> Workflow:
 
 def replicated_jobs(workflow: Workflow) -> dict[str, dict[str, Any]]:
     document = write_jobset(workflow).documents[-1]
-    assert shape.check(document) == []
+    assert schema.check(document) == []
     return {one["name"]: one for one in document["spec"]["replicatedJobs"]}
 
 
@@ -702,7 +801,12 @@ def test_a_loop_over_anything_else_is_written_out() -> None:
     step = container("a", "work", Expr.of("item.lr"), Expr.of("item.n + 1"), each=each)
     last = container("b", needs=(Edge("a"),))
     jobs = replicated_jobs(flow(step, last))
-    assert [program(one)["command"] for one in jobs.values()][:4] == [["work", "0.1", "1"], ["work", "0.1", "2"], ["work", "0.01", "1"], ["work", "0.01", "2"]]  # fmt: skip
+    assert [program(one)["command"] for one in jobs.values()][:4] == [
+        ["work", "0.1", "1"],
+        ["work", "0.1", "2"],
+        ["work", "0.01", "1"],
+        ["work", "0.01", "2"],
+    ]
     assert [one["name"] for one in jobs["b"]["dependsOn"]] == ["a-0", "a-1", "a-2", "a-3"]
 
 
@@ -738,7 +842,7 @@ def test_folders_become_volumes() -> None:
     assert [one["kind"] for one in beside] == ["ConfigMap", "ConfigMap"]
     assert beside[1]["data"] == {"rows.json": '{"n":1}'}
     assert document["spec"]["volumeClaimPolicies"][0]["templates"][0]["metadata"] == {"name": "shared"}
-    assert shape.check(document) == []
+    assert schema.check(document) == []
     assert "steps.a.mounts.shared" in [entry.path for entry in written.report.of("changed")]
     found = library([("x", yaml.safe_dump_all(written.documents))])
     back = read_jobset(found, found.documents[-1]).workflow.steps[0].mounts
@@ -799,7 +903,7 @@ def test_long_and_odd_names_are_made_to_fit() -> None:
     assert len(set(names)) == 2
     assert all(len(f"{document['metadata']['name']}-{name}-0-0-abcde") <= 63 for name in names)
     assert document["spec"]["replicatedJobs"][1]["dependsOn"] == after(names[0])
-    assert shape.check(document) == []
+    assert schema.check(document) == []
 
 
 @pytest.mark.parametrize("name", ["flow", "My_Flow-" + "x" * 100])
@@ -823,14 +927,24 @@ def test_what_changes_no_result_is_reported() -> None:
     step = container("a", retry=retry, queue="other", outputs=(Output(name="o"),), cache=Cache(ttl=5), exempt=True)
     written = write_jobset(flow(step, timeout=5.0, parallel=2, priority=7))
     assert {entry.path for entry in written.report.of("lost")} == {
-        "parallel", "timeout", "priority", "steps.a.outputs", "steps.a.queue", "steps.a.cache", "steps.a.exempt", "steps.a.retry.on",
-    }  # fmt: skip
+        "parallel",
+        "timeout",
+        "priority",
+        "steps.a.outputs",
+        "steps.a.queue",
+        "steps.a.cache",
+        "steps.a.exempt",
+        "steps.a.retry.on",
+    }
 
 
 REFUSED = {
     "trigger": (container("x", trigger=Expr.of("steps.a.outcome == 'failed'")), "P855"),
     "when": (container("x", when=Expr.of("steps.a.outputs.n > 1")), "P856"),
-    "value": (container("x", "go", Expr.of("inputs.n"), inputs=(Input(name="n", value=Expr.of("steps.a.outputs.n")),)), "P856"),
+    "value": (
+        container("x", "go", Expr.of("inputs.n"), inputs=(Input(name="n", value=Expr.of("steps.a.outputs.n")),)),
+        "P856",
+    ),
     "items": (container("x", each=ForEach(axes=({"i": Expr.of("steps.a.outputs.l")},))), "P856"),
     "missing": (container("x", "go", Expr.of("params.p")), "P856"),
     "after failure": (container("x", needs=(Edge("a", frozenset({Outcome.FAILED})),)), "P855"),
@@ -841,10 +955,28 @@ REFUSED = {
     "resource": (Step(name="x", action=Resource(manifest={"kind": "Pod"})), "P857"),
     "no image": (Step(name="x", action=Script(source="true")), "P857"),
     "no code": (Step(name="x", action=Function(module="mine", name="f", code="sha256:1")), "P857"),
-    "items that differ": (container("x", "go", Expr.of("item.i"), each=ForEach(axes=({"i": tuple("abcdefgh" * 5)},))), "P858"),
-    "parts": (Step(name="x", action=Pod(parts=(Part(name="p", image="i"), Part(name="q", image="i", on_error="continue")))), "P857"),
-    "parts in a tree": (Step(name="x", action=Pod(parts=(Part(name="p", image="i"), Part(name="q", image="i", needs=()), Part(name="r", image="i", needs=("p",))))), "P857"),
-}  # fmt: skip
+    "items that differ": (
+        container("x", "go", Expr.of("item.i"), each=ForEach(axes=({"i": tuple("abcdefgh" * 5)},))),
+        "P858",
+    ),
+    "parts": (
+        Step(name="x", action=Pod(parts=(Part(name="p", image="i"), Part(name="q", image="i", on_error="continue")))),
+        "P857",
+    ),
+    "parts in a tree": (
+        Step(
+            name="x",
+            action=Pod(
+                parts=(
+                    Part(name="p", image="i"),
+                    Part(name="q", image="i", needs=()),
+                    Part(name="r", image="i", needs=("p",)),
+                )
+            ),
+        ),
+        "P857",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.formats.lang.exprlang import compile_expr
-from penstock.formats.lang.govaluate import compile_when
-from penstock.formats.lang.tags import Tag, split_tags
-from penstock.graph.evaluate import EvaluationError, evaluate
-from penstock.graph.expr import Call, Const, ExpressionError, Node, reference, show
+from penstock.expressions.evaluate import EvaluationError, evaluate
+from penstock.expressions.parse import Call, Const, ExpressionError, Node, reference, show
+from penstock.formats.argo.language.tags import Tag, split_tags
+from penstock.formats.argo.language.translate import compile_expr
+from penstock.formats.argo.language.when import compile_when
 from tests.graph.strategies import anything, examples
 
 
@@ -30,21 +30,52 @@ def resolve(tag: Tag) -> Node:
 @pytest.mark.parametrize(
     "text, result",
     [
-        ("{{x}} == heads", 'inputs.x == "heads"'), ("{{x}} != 'a b'", 'inputs.x != "a b"'), ("heads == {{x}}", 'inputs.x == "heads"'), ("'{{x}}' == 'heads'", 'inputs.x == "heads"'),
-        ('"{{x}}" == "true"', 'inputs.x == "true"'), ("{{x}} == true", 'inputs.x == "true"'), ("{{x}} == ''", 'inputs.x == ""'), ("'a-{{x}}' == 'a-b'", '"a-" + text(inputs.x) == "a-b"'),
-        ("{{x}} > 5", "atom(inputs.x) > 5.0"), ("5 > {{x}}", "atom(inputs.x) < 5.0"), ("{{x}} == 5", "atom(inputs.x) == 5.0"), ("{{x}} == -1", "atom(inputs.x) == -1.0"),
-        ("{{x}} == '5'", 'atom(inputs.x) == "5"'), ("'{{x}}' == '5'", 'inputs.x == "5"'), ("{{x}} < {{y}}", "atom(inputs.x) < atom(inputs.y)"), ("{{x}} == {{y}}", "atom(inputs.x) == atom(inputs.y)"),
-        ("{{x}} =~ '^a'", 'matches(inputs.x, "^a")'), ("{{x}} !~ a", '!matches(inputs.x, "a")'), ("{{x}} in (a, b)", 'inputs.x in ["a", "b"]'), ("{{x}} in (1, b)", 'atom(inputs.x) in [1.0, "b"]'),
-        ("!({{x}} == a)", '!(inputs.x == "a")'), ("{{x}} == a && {{y}} == b || true", 'inputs.x == "a" && inputs.y == "b" || true'), ("({{x}} == a || {{y}} == b) && true", '(inputs.x == "a" || inputs.y == "b") && true'),
-        ("{{=n == 'true'}}", 'inputs.n == "true"'), ("{{=n}}", "condition(inputs.n)"), ("{{=n > 1}} && {{x}} == b", 'inputs.n > 1 && inputs.x == "b"'), ("{{x}}", "condition(inputs.x)"), (" {{x}} ", "condition(inputs.x)"),
-        ("{{steps.a.status}} == Succeeded", 'steps.a.outcome == "succeeded"'), ("{{steps.a.status}} != Failed", '!(steps.a.outcome in ["failed", "cancelled"])'),
-        ("{{steps.a.status}} == Running", 'phase(steps.a.outcome) == "Running"'), ("'{{steps.a.status}}' != Succeeded", 'steps.a.outcome != "succeeded"'),
-        ("{{x}} % 2 == 0", 'condition(text(inputs.x) + " % 2 == 0")'), ("{{x}} && {{y}}", 'condition(text(inputs.x) + " && " + text(inputs.y))'), ("{{x}} in ({{y}})", 'condition(text(inputs.x) + " in (" + text(inputs.y) + ")")'),
-        ("{{x}} {{op}} {{y}}", 'condition(text(inputs.x) + " " + text(inputs.op) + " " + text(inputs.y))'), ("{{x}}-b == c", 'condition(text(inputs.x) + "-b == c")'),
-        ("'{{x}}' > '2024-01-01'", 'condition("\'" + text(inputs.x) + "\' > \'2024-01-01\'")'), ("'{{x}}' == 5", 'condition("\'" + text(inputs.x) + "\' == 5")'),
-        ("{{x}} == a ? true : false", 'condition(text(inputs.x) + " == a ? true : false")'), ("", "true"), ("true", "true"), ("a == b", "false"), ("'a' == a", "true"),
+        ("{{x}} == heads", 'inputs.x == "heads"'),
+        ("{{x}} != 'a b'", 'inputs.x != "a b"'),
+        ("heads == {{x}}", 'inputs.x == "heads"'),
+        ("'{{x}}' == 'heads'", 'inputs.x == "heads"'),
+        ('"{{x}}" == "true"', 'inputs.x == "true"'),
+        ("{{x}} == true", 'inputs.x == "true"'),
+        ("{{x}} == ''", 'inputs.x == ""'),
+        ("'a-{{x}}' == 'a-b'", '"a-" + text(inputs.x) == "a-b"'),
+        ("{{x}} > 5", "atom(inputs.x) > 5.0"),
+        ("5 > {{x}}", "atom(inputs.x) < 5.0"),
+        ("{{x}} == 5", "atom(inputs.x) == 5.0"),
+        ("{{x}} == -1", "atom(inputs.x) == -1.0"),
+        ("{{x}} == '5'", 'atom(inputs.x) == "5"'),
+        ("'{{x}}' == '5'", 'inputs.x == "5"'),
+        ("{{x}} < {{y}}", "atom(inputs.x) < atom(inputs.y)"),
+        ("{{x}} == {{y}}", "atom(inputs.x) == atom(inputs.y)"),
+        ("{{x}} =~ '^a'", 'matches(inputs.x, "^a")'),
+        ("{{x}} !~ a", '!matches(inputs.x, "a")'),
+        ("{{x}} in (a, b)", 'inputs.x in ["a", "b"]'),
+        ("{{x}} in (1, b)", 'atom(inputs.x) in [1.0, "b"]'),
+        ("!({{x}} == a)", '!(inputs.x == "a")'),
+        ("{{x}} == a && {{y}} == b || true", 'inputs.x == "a" && inputs.y == "b" || true'),
+        ("({{x}} == a || {{y}} == b) && true", '(inputs.x == "a" || inputs.y == "b") && true'),
+        ("{{=n == 'true'}}", 'inputs.n == "true"'),
+        ("{{=n}}", "condition(inputs.n)"),
+        ("{{=n > 1}} && {{x}} == b", 'inputs.n > 1 && inputs.x == "b"'),
+        ("{{x}}", "condition(inputs.x)"),
+        (" {{x}} ", "condition(inputs.x)"),
+        ("{{steps.a.status}} == Succeeded", 'steps.a.outcome == "succeeded"'),
+        ("{{steps.a.status}} != Failed", '!(steps.a.outcome in ["failed", "cancelled"])'),
+        ("{{steps.a.status}} == Running", 'phase(steps.a.outcome) == "Running"'),
+        ("'{{steps.a.status}}' != Succeeded", 'steps.a.outcome != "succeeded"'),
+        ("{{x}} % 2 == 0", 'condition(text(inputs.x) + " % 2 == 0")'),
+        ("{{x}} && {{y}}", 'condition(text(inputs.x) + " && " + text(inputs.y))'),
+        ("{{x}} in ({{y}})", 'condition(text(inputs.x) + " in (" + text(inputs.y) + ")")'),
+        ("{{x}} {{op}} {{y}}", 'condition(text(inputs.x) + " " + text(inputs.op) + " " + text(inputs.y))'),
+        ("{{x}}-b == c", 'condition(text(inputs.x) + "-b == c")'),
+        ("'{{x}}' > '2024-01-01'", "condition(\"'\" + text(inputs.x) + \"' > '2024-01-01'\")"),
+        ("'{{x}}' == 5", 'condition("\'" + text(inputs.x) + "\' == 5")'),
+        ("{{x}} == a ? true : false", 'condition(text(inputs.x) + " == a ? true : false")'),
+        ("", "true"),
+        ("true", "true"),
+        ("a == b", "false"),
+        ("'a' == a", "true"),
     ],
-)  # fmt: skip
+)
 def test_translation(text: str, result: str) -> None:
     assert show(compile_when(text, resolve)) == result
 

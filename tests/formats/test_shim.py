@@ -14,13 +14,16 @@ import pytest
 from penstock.author.load import load_graph
 from penstock.author.pack import pack
 from penstock.errors import UserError
+from penstock.expressions.types import parse
 from penstock.formats import shim
 from penstock.graph.model import Function, Output, Step, Workflow
-from penstock.graph.types import parse
 
 FLOW = '''
 """Imports penstock, which the image does not have, and a neighbour, which the bundle brings."""
 import dataclasses
+import datetime
+import decimal
+import enum
 import pathlib
 import typing
 from penstock import Workflow, ContainerJob, for_loop, task, workflow
@@ -74,6 +77,23 @@ def odd() -> set:
 def takes(values):
     return sorted(values)
 
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 3
+
+@task
+def declared(color: Color, level: Level, day: datetime.date, price: decimal.Decimal, word: typing.Literal["a", "b"]) -> Color:
+    print(color, repr(level), day.year, price, word)
+    return Color.BLUE
+
+@task
+def chooses(x: int) -> typing.Literal["a", "b"]:
+    return "abc"[x]
+
 @workflow
 def flow(x: int = 1, kind: str = "value"):
     a = train(x, ["a"], {"rate": 0.5, "tags": []})
@@ -82,6 +102,8 @@ def flow(x: int = 1, kind: str = "value"):
     d = makes(kind)
     e = measures(d)
     f = takes(odd())
+    g = declared(Color.RED, Level.LOW, datetime.date(2024, 5, 17), decimal.Decimal("1.10"), "a")
+    h = chooses(x)
 '''
 
 
@@ -112,7 +134,7 @@ class Shop:
         out = self.folder / f"out-{name}"
         made = shim.function_container(
             self.function(name),
-            [shim.Given(one, wire, json.dumps(text)) for one, (wire, text) in given.items()],
+            [shim.FunctionInput(one, wire, json.dumps(text)) for one, (wire, text) in given.items()],
             [Output(name=one, type=parse(type_)) for one, type_ in outputs.items()],
             code=str(self.folder / "code"),
             folder=str(out),
@@ -143,6 +165,30 @@ def test_values_of_all_kinds(shop: Shop) -> None:
     code, found = shop.call("train", given, {"result": "dict[any]"})
     assert code == 0, shop.done.stderr
     assert json.loads(found["result"]) == {"x": 42, "words": ["a", "b"], "rate": 0.5, "note": "3"}
+
+
+def test_what_a_function_declares(shop: Shop) -> None:
+    given = {
+        "color": ("str", "red"),
+        "level": ("int", "3"),
+        "day": ("object", "2024-05-17"),
+        "price": ("object", "12345678901234567890.10"),
+        "word": ("str", "b"),
+    }
+    code, found = shop.call("declared", given, {"result": "str"})
+    assert (code, found) == (0, {"result": "blue"}), shop.done.stderr
+    assert shop.done.stdout.split() == ["Color.RED", "<Level.HIGH:", "3>", "2024", "12345678901234567890.10", "b"]
+    for name, (wire, text), said in (
+        ("color", ("str", "green"), "color of declared() is 'green', which is not a Color; use one of ['red', 'blue']"),
+        ("level", ("int", "2"), "level of declared() is 2, which is not a Level; use one of [1, 3]"),
+        ("day", ("object", "x"), "day of declared() is 'x', which is not a date; write it as 2024-05-17"),
+        ("word", ("str", "c"), "word of declared() is 'c', which is not one of ['a', 'b']"),
+    ):
+        code, _ = shop.call("declared", {**given, name: (wire, text)}, {"result": "str"})
+        assert code == 1 and said in shop.done.stderr
+    assert shop.call("chooses", {"x": ("int", "1")}, {"result": "str"}) == (0, {"result": "b"})
+    code, found = shop.call("chooses", {"x": ("int", "2")}, {"result": "str"})
+    assert code == 1 and "'c', which is not one of ['a', 'b']" in shop.done.stderr
 
 
 def test_text_under_any_is_told_from_numbers(shop: Shop) -> None:
@@ -192,8 +238,12 @@ def test_a_function_of_pythons_own(shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "000").write_text(shim.payload(None))
     function = Function(module="math", name="hypot", code="sha256:0")
     made = shim.function_container(
-        Function(module="json", name="loads"), [shim.Given("s", "str", "'[1]'")], [Output(name="o")], code=str(tmp_path), folder=str(tmp_path / "o")
-    )  # fmt: skip
+        Function(module="json", name="loads"),
+        [shim.FunctionInput("s", "str", "'[1]'")],
+        [Output(name="o")],
+        code=str(tmp_path),
+        folder=str(tmp_path / "o"),
+    )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", made.source], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and (tmp_path / "o" / "o").read_text() == "[1]", done.stderr
     assert not shim.missing_code(Workflow(name="w", steps=(Step(name="a", action=function),)), None, "P844")
@@ -204,7 +254,7 @@ def test_code_that_is_not_at_hand(shop: Shop) -> None:
         shim.require_code(shop.workflow, None, "P844")
     shim.require_code(shop.workflow, shop.bundle, "P844")
     known = shim.Bundle.of(shop.bundle)
-    assert len(known.functions) == 7 and not known.by_value
+    assert len(known.functions) == 9 and not known.by_value
 
 
 def test_the_program_is_old_python() -> None:

@@ -11,13 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.formats.status import TaskStatus, status_of, task_run_states
+from penstock.formats.registry import status_of
+from penstock.formats.status import TaskStatus
+from penstock.formats.tekton.status import task_run_states
 
 NODES = {
-    "w": {"name": "w", "type": "DAG", "phase": "Succeeded", "outputs": {"parameters": [{"name": "n", "value": "3"}, {"name": "t", "value": "a b"}]}},
+    "w": {
+        "name": "w",
+        "type": "DAG",
+        "phase": "Succeeded",
+        "outputs": {"parameters": [{"name": "n", "value": "3"}, {"name": "t", "value": "a b"}]},
+    },
     "w-1": {"id": "w-1", "name": "w.a", "displayName": "a", "type": "Pod", "phase": "Failed", "message": "exit code 1"},
     "w-2": {"id": "w-2", "name": "w.b", "displayName": "b", "type": "Suspend", "phase": "Running"},
-}  # fmt: skip
+}
 
 
 def argo(**status: Any) -> dict[str, Any]:
@@ -41,12 +48,19 @@ def test_the_pods_of_an_argo_workflow() -> None:
     shared: dict[str, Any] = {"phase": "Running"}
     nodes = {
         "w-1": {"id": "w-1", "name": "w.a", "displayName": "a", "type": "Pod", "templateName": "leaf", **shared},
-        "w-2": {"id": "w-2", "name": "w.b", "displayName": "b", "type": "Pod", "templateRef": {"name": "lib", "template": "far"}, **shared},
+        "w-2": {
+            "id": "w-2",
+            "name": "w.b",
+            "displayName": "b",
+            "type": "Pod",
+            "templateRef": {"name": "lib", "template": "far"},
+            **shared,
+        },
         "w-3": {"id": "w-3", "name": "w.c", "displayName": "c", "type": "Pod", **shared},
         "w-4": {"id": "w-4", "name": "w.a.x", "displayName": "x", "type": "Container", "boundaryID": "w-1", **shared},
         "w-5": {"id": "w-5", "name": "w.d", "displayName": "d", "type": "Pod", "templateName": "t" * 300, **shared},
         "w-6": {"id": "w-6", "name": "w.e", "displayName": "e", "type": "Suspend", **shared},
-    }  # fmt: skip
+    }
     found = {task.name: task.pod for task in status_of(argo(nodes=nodes)).tasks}
     assert found == {"a": "w-leaf-1", "b": "w-far-2", "c": "w-3", "x": "w-leaf-1", "d": f"w-{'t' * 240}-5", "e": ""}
     containers = {task.name: task.containers for task in status_of(argo(nodes=nodes)).tasks}
@@ -113,10 +127,18 @@ def test_a_job_set() -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["nodes", "conditions", "phase", "type", "outputs", "parameters", "name", "compressedNodes"]), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["nodes", "conditions", "phase", "type", "outputs", "parameters", "name", "compressedNodes"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
     max_leaves=20,
-)  # fmt: skip
+)
 
 
 @given(st.sampled_from(["Workflow", "PipelineRun", "JobSet", "Job"]), json_values, json_values)

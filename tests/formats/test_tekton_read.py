@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from penstock.errors import DocumentError, UserError
-from penstock.formats import foreign
+from penstock.expressions.parse import Expr
+from penstock.expressions.template import Template
+from penstock.expressions.types import STR, list_of
+from penstock.formats import registry
+from penstock.formats.base import Read
 from penstock.formats.documents import Document, Library, read_text
-from penstock.formats.reading import Read
-from penstock.formats.tekton_read import read_tekton
+from penstock.formats.tekton.read.workflow import read_tekton
 from penstock.graph.check import errors
-from penstock.graph.expr import Expr
 from penstock.graph.model import MISSING, Edge, ForEach, Nested, Outcome, Parameter, Part, Pod, Step, Workflow, edges_of
-from penstock.graph.template import Template
-from penstock.graph.types import STR, list_of
 from penstock.plan.make import make
-from penstock.service.local import LocalRunner
+from penstock.runners.local import LocalRunner
 from penstock.testing import Fake
 from tests.formats.corpus import files, label, needs_corpus
 from tests.support.engines import fold
@@ -31,7 +31,7 @@ SUCCEEDED, SKIPPED, FAILED, ERRORED = Outcome.SUCCEEDED, Outcome.SKIPPED, Outcom
 
 def read(text: str, name: str | None = None) -> Read:
     library = Library(tuple(read_text(text, "file.yaml")))
-    found = read_tekton(library, foreign.root(library, name, "file.yaml"))
+    found = read_tekton(library, registry.root(library, name, "file.yaml"))
     assert errors(found.workflow) == []
     return found
 
@@ -138,15 +138,22 @@ steps:
     )
     workflow = found.workflow
     assert {param.name: param.default for param in workflow.params} == {
-        "who": "you", "many": ("a", "b"), "repo": {"url": "other", "rev": "main"},
-    }  # fmt: skip
+        "who": "you",
+        "many": ("a", "b"),
+        "repo": {"url": "other", "rev": "main"},
+    }
     args = parts_of(workflow.steps[0])[0].args
     assert args == (
-        Template((Expr.of("inputs.who"), "!")), "a", "b", Expr.of("inputs.many[1]"), Expr.of("inputs.repo.rev"), Expr.of("inputs.repo.url"),
+        Template((Expr.of("inputs.who"), "!")),
+        "a",
+        "b",
+        Expr.of("inputs.many[1]"),
+        Expr.of("inputs.repo.rev"),
+        Expr.of("inputs.repo.url"),
         Expr.of("inputs.greeting"),
-    )  # fmt: skip
+    )
     greeting = next(given for given in workflow.steps[0].inputs if given.name == "greeting")
-    assert greeting.value == Template(("hello ", Expr.of("params.who")))
+    assert greeting.value == "hello world"  # the default of who, whatever is given
     assert "stands for 2 words" in said(found, "changed")
 
 
@@ -179,8 +186,10 @@ steps:
     )
     step = found.workflow.steps[0]
     assert {output.name: output.path for output in step.outputs} == {
-        "digest": "/tekton/results/digest", "images": "/tekton/results/images", "from-step": "/tekton/steps/step-a/results/r",
-    }  # fmt: skip
+        "digest": "/tekton/results/digest",
+        "images": "/tekton/results/images",
+        "from-step": "/tekton/steps/step-a/results/r",
+    }
     a, b = parts_of(step)
     assert a.results == {"r": "/tekton/steps/step-a/results/r"}
     assert a.source == "echo -n x > /tekton/steps/step-a/results/r; echo y > /tekton/results/digest"
@@ -287,12 +296,12 @@ spec:
         "given",
     )
     assert mounts["/kept"].read_only and mounts["/kept"].sub_path == "inner"
-    assert mounts["/workspace/vault"].files == {"password": "hunter2"}
+    assert mounts["/workspace/vault"].files == {"password": Expr('secrets["sec/password"]')}
     assert mounts["/conf"].files == {"sub/a.txt": "A"}
     assert mounts["/a"].name == mounts["/b"].name and mounts["/b"].sub_path == "s"
     assert mounts["/tekton/home"].scope == "task" and "/workspace/absent" not in mounts
     (part,) = parts_of(step)
-    assert part.env == {"CM_a.txt": "A", "CM_b.txt": "B", "P": "hunter2"}
+    assert part.env == {"CM_a.txt": "A", "CM_b.txt": "B", "P": Expr('secrets["sec/password"]')}
     assert part.source == "cat /kept/x  /tekton/home/y"
 
 
@@ -464,8 +473,10 @@ def test_matrix() -> None:
     # The first parameter runs fastest.
     assert m.each == ForEach(axes=({"browser": ("a", "b")}, {"platform": ("linux", "mac")}))
     assert {given.name: given.value for given in m.inputs} == {
-        "platform": Expr.of("item.platform"), "browser": Expr.of("item.browser"), "fixed": "f",
-    }  # fmt: skip
+        "platform": Expr.of("item.platform"),
+        "browser": Expr.of("item.browser"),
+        "fixed": "f",
+    }
     assert n.each == ForEach(axes=({"url": Expr.of("steps.m.outputs.url")},))
     given = {one.name: one for one in o.inputs}
     assert (
@@ -496,9 +507,11 @@ def test_matrix_with_include() -> None:
     each = step_of(found, "m").each
     assert each is not None
     assert dict(each.axes[0]) == {
-        "arch": ("x", "y", "x", "y", "z"), "version": ("1", "1", "2", "2", "d"), "package": ("p", "p", "p", "p", ""),
+        "arch": ("x", "y", "x", "y", "z"),
+        "version": ("1", "1", "2", "2", "d"),
+        "package": ("p", "p", "p", "p", ""),
         "flags": ("", "-v", "", "-v", ""),
-    }  # fmt: skip
+    }
 
 
 def test_a_pipeline_in_a_pipeline_is_a_definition() -> None:
@@ -688,9 +701,16 @@ def test_who_reads_of_a_skipped_task_is_left_out_and_who_is_only_behind_it_runs(
     status, found = states(pipeline(GUARDED, LAST), tmp_path)
     assert status == "succeeded"
     assert found == {
-        "a": "skipped", "ordered": "succeeded", "reads": "omitted", "behind": "omitted", "other": "succeeded",
-        "always": "succeeded", "needs": "skipped", "on-failure": "skipped", "on-skip": "succeeded",
-    }  # fmt: skip
+        "a": "skipped",
+        "ordered": "succeeded",
+        "reads": "omitted",
+        "behind": "omitted",
+        "other": "succeeded",
+        "always": "succeeded",
+        "needs": "skipped",
+        "on-failure": "skipped",
+        "on-skip": "succeeded",
+    }
 
 
 def test_without_the_guard_everything_runs(tmp_path: Path) -> None:
@@ -775,10 +795,37 @@ def _some(param: Parameter) -> Any:
 
 
 _ODD: tuple[Any, ...] = (
-    None, 3, -1, 1.5, True, "", "x", "$(params.x)", "$(params.x[0])", "$(tasks.a.results.b)", "$(", "a" * 300, "../..", "/", [], {}, [[]],
-    {"a": {}}, {1: 2}, ["$(params.x[*])"], "$(context.task.retry-count)", "0", "1h", "{{", "${{", "\0", "é", "$(tasks.status)", [None],
+    None,
+    3,
+    -1,
+    1.5,
+    True,
+    "",
+    "x",
+    "$(params.x)",
+    "$(params.x[0])",
+    "$(tasks.a.results.b)",
+    "$(",
+    "a" * 300,
+    "../..",
+    "/",
+    [],
+    {},
+    [[]],
+    {"a": {}},
+    {1: 2},
+    ["$(params.x[*])"],
+    "$(context.task.retry-count)",
+    "0",
+    "1h",
+    "{{",
+    "${{",
+    "\0",
+    "é",
+    "$(tasks.status)",
+    [None],
     {"name": None},
-)  # fmt: skip
+)
 
 
 def _places(data: Any) -> list[tuple[Any, Any]]:

@@ -17,14 +17,16 @@ from hypothesis import strategies as st
 
 from penstock.author.pack import pack
 from penstock.errors import UserError
-from penstock.formats import foreign, shape
+from penstock.expressions.parse import Expr
+from penstock.expressions.template import Template, parse_template
+from penstock.expressions.types import FILE, INT, STR, Type, list_of
+from penstock.formats import registry, schema
+from penstock.formats.base import Written
 from penstock.formats.documents import Library, read_text
-from penstock.formats.reading import Written
-from penstock.formats.tekton_read import read_tekton
-from penstock.formats.tekton_write import write_tekton
-from penstock.formats.yaml_out import dump_all
+from penstock.formats.tekton.read.workflow import read_tekton
+from penstock.formats.tekton.write.workflow import write_tekton
+from penstock.formats.yaml_writer import dump_all
 from penstock.graph.check import errors
-from penstock.graph.expr import Expr
 from penstock.graph.model import (
     Action,
     Backoff,
@@ -49,10 +51,8 @@ from penstock.graph.model import (
     Workflow,
     edges_of,
 )
-from penstock.graph.template import Template, parse_template
-from penstock.graph.types import FILE, INT, STR, Type, list_of
 from penstock.plan.make import make
-from penstock.service.local import LocalRunner
+from penstock.runners.local import LocalRunner
 from tests.formats.corpus import files, label, needs_corpus
 from tests.graph.strategies import examples
 
@@ -78,7 +78,7 @@ def write(*steps: Step, **fields: Any) -> Written:
     assert errors(whole) == []
     written = write_tekton(whole)
     for document in written.documents:
-        assert shape.check(document) == []
+        assert schema.check(document) == []
     return written
 
 
@@ -89,7 +89,7 @@ def spec(written: Written, kind: str = "Pipeline") -> dict[str, Any]:
 
 def again(written: Written) -> Workflow:
     library = Library(tuple(read_text(dump_all(written.documents), "w.yaml")))
-    found = read_tekton(library, foreign.root(library, None, "w.yaml"))
+    found = read_tekton(library, registry.root(library, None, "w.yaml"))
     assert errors(found.workflow) == []
     return found.workflow
 
@@ -167,8 +167,9 @@ def test_policies_amounts_and_places() -> None:
     a, b, c = spec(written)["tasks"]
     assert (a["retries"], a["timeout"], b["onError"], c["runAfter"]) == (2, "90s", "continue", ["b"])
     assert a["taskSpec"]["steps"][0]["computeResources"] == {
-        "requests": {"cpu": "2500m", "memory": "1Gi", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"},
-    }  # fmt: skip
+        "requests": {"cpu": "2500m", "memory": "1Gi", "nvidia.com/gpu": "1"},
+        "limits": {"nvidia.com/gpu": "1"},
+    }
     run = spec(written, "PipelineRun")
     assert run["taskRunSpecs"] == [
         {
@@ -199,9 +200,12 @@ def test_policies_amounts_and_places() -> None:
 )
 def test_conditions(condition: str, expected: list[tuple[str, str, list[str]]]) -> None:
     params = (
-        Parameter(name="p", type=STR, default="x"), Parameter(name="q", type=STR, default="x"), Parameter(name="n", type=INT, default=1),
-        Parameter(name="flag", type=Type("bool"), default=True), Parameter(name="many", type=list_of(STR), default=("x",)),
-    )  # fmt: skip
+        Parameter(name="p", type=STR, default="x"),
+        Parameter(name="q", type=STR, default="x"),
+        Parameter(name="n", type=INT, default=1),
+        Parameter(name="flag", type=Type("bool"), default=True),
+        Parameter(name="many", type=list_of(STR), default=("x",)),
+    )
     (found,) = spec(write(script("a", when=Expr.of(condition)), params=params))["tasks"]
     assert [(one["input"], one["operator"], one["values"]) for one in found["when"]] == expected
 
@@ -245,8 +249,9 @@ def test_loops_are_matrices() -> None:
     }
     assert each["taskSpec"]["steps"][0]["script"].endswith("echo $(params.x) $(params.x)-$(params.n) $(params.n)")
     assert zipped["matrix"]["include"][1] == {
-        "name": "item-1", "params": [{"name": "a", "value": "q"}, {"name": "b", "value": "s"}],
-    }  # fmt: skip
+        "name": "item-1",
+        "params": [{"name": "a", "value": "q"}, {"name": "b", "value": "s"}],
+    }
     assert gather["params"] == [{"name": "all", "value": "$(tasks.each.results.r[*])"}]
     assert gather["taskSpec"]["steps"][0]["args"] == ["$(params.all[*])"]
 
@@ -369,15 +374,25 @@ def test_folders_and_files() -> None:
 def test_the_parts_of_a_pod() -> None:
     pod = Pod(
         parts=(
-            Part(name="one", image="i", command=("sh", "-c"), args=("echo $(HOME) > /r",), env={"HOME": "/h"}, results={"r": "/r"}),
+            Part(
+                name="one",
+                image="i",
+                command=("sh", "-c"),
+                args=("echo $(HOME) > /r",),
+                env={"HOME": "/h"},
+                results={"r": "/r"},
+            ),
             Part(name="two", image="j", command=("/bin/sh", "-e"), source="exit 1", on_error="continue", timeout=5.0),
             Part(
-                name="three", image="k", command=("/usr/bin/env", "bash"), source="#!/usr/bin/env bash\necho $(steps.one.results.r)",
+                name="three",
+                image="k",
+                command=("/usr/bin/env", "bash"),
+                source="#!/usr/bin/env bash\necho $(steps.one.results.r)",
                 when=({"input": "$(steps.one.results.r)", "operator": "in", "values": ("x",)},),
             ),
             Part(name="side", image="s", sidecar=True),
         )
-    )  # fmt: skip
+    )
     extra = {
         "containers": {"one": {"securityContext": {"runAsUser": 1}, "stdin": True}},
         "pod": {"schedulerName": "mine"},
@@ -444,7 +459,7 @@ def test_functions_travel_with_their_code(spelling: Workflow, tmp_path: Path) ->
     assert packed is not None
     written = write_tekton(spelling, bundle=packed[0])
     for document in written.documents:
-        assert shape.check(document) == []
+        assert schema.check(document) == []
     double, spell, join = spec(written)["tasks"]
     assert double["params"] == [{"name": "x", "value": "2"}]
     assert spell["taskSpec"]["results"] == [{"name": "result", "type": "array"}]
@@ -518,7 +533,14 @@ ASKS = Parameter(name="n", type=INT, default=1)
         ([Step(name="a", action=Http(url="http://x"))], "P850", "http"),
         ([script("a", replicas=4)], "P850", "one pod, not 4"),
         (
-            [script("a", inputs=(value("x", "1"),), outputs=(out("x"),), loop=While(condition=Expr.of('outputs.x != "1"'), carry={"x": "x"}))],
+            [
+                script(
+                    "a",
+                    inputs=(value("x", "1"),),
+                    outputs=(out("x"),),
+                    loop=While(condition=Expr.of('outputs.x != "1"'), carry={"x": "x"}),
+                )
+            ],
             "P850",
             "while loop",
         ),
@@ -526,19 +548,33 @@ ASKS = Parameter(name="n", type=INT, default=1)
         ([script("a", when=Expr.of('params.n == 1 || params.s == "x"'))], "P851", "one of several things"),
         ([script("a", inputs=(value("x", "${{ params.n + 1 }}", INT),))], "P851", "worked out"),
         ([script("a"), script("b", needs=(Edge("a", BAD),))], "P852", "goes on when 'a' is errored, failed"),
-        ([script("a"), script("b", needs=(Edge("a"),), trigger=Expr.of('steps.a.outcome == "failed"'))], "P852", "how other steps ended"),
         (
-            [script("a", outputs=(out("l", list_of(INT)),)), script("b", "echo ${{ item.x }} ${{ item.y }}", each=ForEach(axes=({"x": Expr.of("steps.a.outputs.l"), "y": Expr.of("steps.a.outputs.l")},)))],
+            [script("a"), script("b", needs=(Edge("a"),), trigger=Expr.of('steps.a.outcome == "failed"'))],
+            "P852",
+            "how other steps ended",
+        ),
+        (
+            [
+                script("a", outputs=(out("l", list_of(INT)),)),
+                script(
+                    "b",
+                    "echo ${{ item.x }} ${{ item.y }}",
+                    each=ForEach(axes=({"x": Expr.of("steps.a.outputs.l"), "y": Expr.of("steps.a.outputs.l")},)),
+                ),
+            ],
             "P853",
             "advance together",
         ),
         (
-            [script("a", outputs=(out("l", list_of(INT)),)), script("b", "echo ${{ item.x }}", each=ForEach(axes=({"x": Expr.of("steps.a.outputs.l")},)))],
+            [
+                script("a", outputs=(out("l", list_of(INT)),)),
+                script("b", "echo ${{ item.x }}", each=ForEach(axes=({"x": Expr.of("steps.a.outputs.l")},))),
+            ],
             "P853",
             "list[str]",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_tekton_has_no_word_for_is_refused(steps: list[Step], code: str, words: str) -> None:
     params = (ASKS, Parameter(name="s", type=STR, default="x"))
     with pytest.raises(UserError) as caught:
@@ -566,8 +602,11 @@ def test_recursion_and_loops_over_calls_that_are_not_known() -> None:
         write_tekton(Workflow(name="w", steps=(call,), definitions=(recursive,)))
     assert caught.value.code == "P850" and "calls itself" in str(caught.value)
     looped = Step(
-        name="call", action=Nested(name="inner"), inputs=(value("p", "${{ item.x }}"),), each=ForEach(axes=({"x": Expr.of("steps.a.outputs.l")},))
-    )  # fmt: skip
+        name="call",
+        action=Nested(name="inner"),
+        inputs=(value("p", "${{ item.x }}"),),
+        each=ForEach(axes=({"x": Expr.of("steps.a.outputs.l")},)),
+    )
     with pytest.raises(UserError) as caught:
         write_tekton(
             Workflow(name="w", steps=(script("a", outputs=(out("l", list_of(STR)),)), looped), definitions=(INNER,))
@@ -687,7 +726,7 @@ def test_reading_what_was_written_gives_the_same_graph(whole: Workflow) -> None:
     assert errors(whole) == []
     written = write_tekton(whole)
     for document in written.documents:
-        assert shape.check(document) == []
+        assert schema.check(document) == []
     back = again(written)
     assert graph_of(back) == graph_of(whole)
     assert stages_of(back) == stages_of(whole)
@@ -701,11 +740,51 @@ def test_reading_what_was_written_gives_the_same_graph(whole: Workflow) -> None:
 @pytest.mark.parametrize("file", files("tekton"), ids=label)
 def test_examples_there_and_back(file: Path) -> None:
     library = Library(tuple(read_text(file.read_text(), label(file))))
-    for document in foreign.roots(library):
+    for document in registry.roots(library):
         whole = read_tekton(library, document).workflow
         written = write_tekton(whole)
         for one in written.documents:
-            assert shape.check(one) == []
+            assert schema.check(one) == []
         back = again(written)
         if not whole.definitions:
             assert graph_of(back) == graph_of(whole)
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+
+def nested(depth: int, inner: int, inputs: tuple[Input, ...] = (), params: tuple[Parameter, ...] = ()) -> Workflow:
+    """Workflows that call the next one `inner` times each."""
+    leaf = Step(name="s", action=Container(image="i", command=("c",)))
+    made = [Workflow(name=f"d{depth}", params=params, steps=(leaf,))]
+    for level in reversed(range(depth)):
+        calls = tuple(
+            Step(name=f"s{number}", action=Nested(name=f"d{level + 1}"), inputs=inputs) for number in range(inner)
+        )
+        made.append(Workflow(name=f"d{level}", params=params, steps=calls))
+    root = made.pop()
+    return replace(root, params=tuple(replace(one, default="x") for one in params), definitions=tuple(made))
+
+
+def test_calls_that_double_at_every_level_are_refused() -> None:
+    with pytest.raises(UserError, match="more than 5000 steps") as error:
+        write_tekton(nested(40, 2))
+    assert [problem.code for problem in error.value.problems] == ["P850"]
+
+
+def test_a_value_that_doubles_at_every_level_is_refused() -> None:
+    twice = (Input(name="p", value=Template((Expr.of("params.p"), " ", Expr.of("params.p"))), type=STR),)
+    with pytest.raises(UserError, match="characters") as error:
+        write_tekton(nested(40, 1, twice, (Parameter(name="p", type=STR),)))
+    assert [problem.code for problem in error.value.problems] == ["P850"]
+
+
+def test_a_volume_that_the_pod_template_has_is_written_once() -> None:
+    pod = {"volumes": ({"name": "data", "persistentVolumeClaim": {"claimName": "c"}},)}
+    mounts = (Mount(name="data", path="/data", scope="task"), Mount(name="other", path="/other", scope="task"))
+    step = Step(name="a", action=Container(image="i", command=("c",)), mounts=mounts, extra={"pod": pod})
+    documents = write_tekton(Workflow(name="w", steps=(step,))).documents
+    spec = next(one["spec"] for one in documents if one["kind"] == "Pipeline")["tasks"][0]["taskSpec"]
+    run = next(one["spec"] for one in documents if one["kind"] == "PipelineRun")
+    assert [one["name"] for one in spec["volumes"]] == ["other"]
+    assert [one["name"] for one in run["taskRunSpecs"][0]["podTemplate"]["volumes"]] == ["data"]

@@ -15,10 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import DocumentError
-from penstock.formats import wfformat
-from penstock.formats.wfformat import Trace, read
+from penstock.formats.base import Trace
+from penstock.formats.wfformat.format import claims
+from penstock.formats.wfformat.read import LONGEST
+from penstock.formats.wfformat.read import read_wfformat as read
 from penstock.graph import codec
-from penstock.graph.check import NAME, errors
+from penstock.graph.check import errors
+from penstock.graph.limits import NAME
 from penstock.graph.model import Workflow
 from tests.support.speed import within
 
@@ -48,8 +51,12 @@ def document(*tasks: Data, machines: list[Data] | None = None, **more: Any) -> D
         "workflow": {
             "specification": {
                 "tasks": [
-                    {"name": one.get("name", one["id"]), "id": one["id"], "parents": one["parents"],
-                     "children": children[one["id"]]}
+                    {
+                        "name": one.get("name", one["id"]),
+                        "id": one["id"],
+                        "parents": one["parents"],
+                        "children": children[one["id"]],
+                    }
                     for one in tasks
                 ]
             },
@@ -61,7 +68,7 @@ def document(*tasks: Data, machines: list[Data] | None = None, **more: Any) -> D
             },
         },
         **more,
-    }  # fmt: skip
+    }
 
 
 def older(data: Data) -> Data:
@@ -73,8 +80,16 @@ def older(data: Data) -> Data:
         record = {key: value for key, value in measured[spec["id"]].items() if key != "id"}
         if "coreCount" in record:
             record["cores"] = record.pop("coreCount")
-        tasks.append({"name": spec["id"], "id": f"ID{number}", "type": "compute", "files": [],
-                      "parents": spec["parents"], **record})  # fmt: skip
+        tasks.append(
+            {
+                "name": spec["id"],
+                "id": f"ID{number}",
+                "type": "compute",
+                "files": [],
+                "parents": spec["parents"],
+                **record,
+            }
+        )
     machines = [
         machine | {"cpu": {"count": machine["cpu"]["coreCount"]}}
         for machine in workflow["execution"].get("machines", [])
@@ -127,9 +142,11 @@ def test_steps_that_sleep_equally_long_are_not_the_same_step() -> None:
 
 def test_both_layouts_give_the_same() -> None:
     data = document(
-        task("a", coreCount=4, memoryInBytes=5), task("b", "a", avgCPU=250.0), task("c", "a", "b"),
+        task("a", coreCount=4, memoryInBytes=5),
+        task("b", "a", avgCPU=250.0),
+        task("c", "a", "b"),
         machines=[{"nodeName": "n", "cpu": {"coreCount": 8}, "memoryInBytes": 2**34}],
-    )  # fmt: skip
+    )
     new, old = of(data), of(older(data))
     assert old.workflow == new.workflow
     assert (old.runtimes, old.makespan, old.machines) == (new.runtimes, new.makespan, new.machines)
@@ -198,9 +215,11 @@ def test_all_of_a_kind_ask_for_as_much_as_the_largest_of_them() -> None:
     tasks = [task(f"sort_{i}", coreCount=i, memoryInBytes=100 * (4 - i)) for i in (1, 2, 3)]
     trace = of(document(*tasks, task("merge")), by_kind=True)
     assert resources(trace) == {
-        "sort_1": {"cpu": 3000, "memory": 300_000}, "sort_2": {"cpu": 3000, "memory": 300_000},
-        "sort_3": {"cpu": 3000, "memory": 300_000}, "merge": {"cpu": 1000},
-    }  # fmt: skip
+        "sort_1": {"cpu": 3000, "memory": 300_000},
+        "sort_2": {"cpu": 3000, "memory": 300_000},
+        "sort_3": {"cpu": 3000, "memory": 300_000},
+        "merge": {"cpu": 1000},
+    }
 
 
 def test_tasks_of_a_kind_that_become_ready_together_form_a_stage() -> None:
@@ -212,8 +231,13 @@ def test_tasks_of_a_kind_that_become_ready_together_form_a_stage() -> None:
     ]
     steps = of(document(*tasks), grouped=True).workflow.steps
     assert {step.name: step.group for step in steps} == {
-        "split": None, "sort_ID0": "sort", "sort_ID1": "sort", "sort_ID2": "sort", "sort_ID3": None, "x": None,
-    }  # fmt: skip
+        "split": None,
+        "sort_ID0": "sort",
+        "sort_ID1": "sort",
+        "sort_ID2": "sort",
+        "sort_ID3": None,
+        "x": None,
+    }
     assert all(step.group is None for step in of(document(*tasks)).workflow.steps)
 
 
@@ -341,10 +365,10 @@ def test_infinity_and_a_file_that_ends_too_early() -> None:
 
 
 def test_who_claims_to_be_wfformat() -> None:
-    assert wfformat.claims("\ufeff\n " + json.dumps(document(task("a"))))
-    assert wfformat.claims('{"schemaVersion": "0.1", "workflow": ')
-    assert not wfformat.claims("apiVersion: penstock/v1\nkind: Workflow")
-    assert not wfformat.claims('{"apiVersion": "penstock/v1", "kind": "Workflow", "workflow": {}}')
+    assert claims("\ufeff\n " + json.dumps(document(task("a"))))
+    assert claims('{"schemaVersion": "0.1", "workflow": ')
+    assert not claims("apiVersion: penstock/v1\nkind: Workflow")
+    assert not claims('{"apiVersion": "penstock/v1", "kind": "Workflow", "workflow": {}}')
     assert read("\ufeff" + json.dumps(document(task("a")))).runtimes == {"a": 10.0}
 
 
@@ -358,22 +382,50 @@ def whole_or_refused(text: str) -> None:
         else:
             assert errors(trace.workflow) == []
             assert set(trace.runtimes) == {step.name for step in trace.workflow.steps}
-            assert all(0 <= seconds <= wfformat.LONGEST for seconds in trace.runtimes.values())
+            assert all(0 <= seconds <= LONGEST for seconds in trace.runtimes.values())
             assert codec.from_text(codec.to_json(trace.workflow)).steps == trace.workflow.steps
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.integers() | st.floats() | st.text(max_size=5)
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
     | st.sampled_from(["a", "b", "1.4", "1.5", "sort_1"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
-        ["id", "name", "parents", "children", "tasks", "cpu", "coreCount", "runtimeInSeconds", "memoryInBytes", "machines"]
-    ), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "id",
+                    "name",
+                    "parents",
+                    "children",
+                    "tasks",
+                    "cpu",
+                    "coreCount",
+                    "runtimeInSeconds",
+                    "memoryInBytes",
+                    "machines",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
     max_leaves=8,
-)  # fmt: skip
+)
 ROOTS = [
-    document(task("a", coreCount=2, memoryInBytes=9), task("b", "a", avgCPU=20.0), task("c", "a", "b"),
-             machines=[{"nodeName": "n", "cpu": {"coreCount": 2}, "memoryInBytes": 2**33}], description="d"),
-]  # fmt: skip
+    document(
+        task("a", coreCount=2, memoryInBytes=9),
+        task("b", "a", avgCPU=20.0),
+        task("c", "a", "b"),
+        machines=[{"nodeName": "n", "cpu": {"coreCount": 2}, "memoryInBytes": 2**33}],
+        description="d",
+    ),
+]
 ROOTS.append(older(ROOTS[0]))
 
 
@@ -420,7 +472,7 @@ def test_recordings_are_read_whole(path: Path) -> None:
     text = path.read_text()
     workflow = json.loads(text)["workflow"]
     tasks, records = workflow["specification"]["tasks"], workflow["execution"]["tasks"]
-    assert wfformat.claims(text)
+    assert claims(text)
     trace = read(text, str(path))
     assert len(trace.workflow.steps) == len(tasks)
     assert [len(step.needs) for step in trace.workflow.steps] == [len(one["parents"]) for one in tasks]

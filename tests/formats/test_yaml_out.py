@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import DocumentError
-from penstock.formats.yaml_out import dump, dump_all
+from penstock.formats.yaml_writer import dump, dump_all
 from tests.support.speed import within
 
 _LINES = st.lists(st.text(alphabet=" \tab#:-|>'\"{[\\é\x85\u2028\ufeff\r", max_size=6), max_size=6).map("\n".join)
@@ -134,11 +134,18 @@ def test_it_reads_well() -> None:
         "metadata": {"name": "x", "labels": {}},
         "spec": {
             "templates": [
-                {"name": "a", "script": {"image": "python:3.12", "source": "import sys\n\nprint(1)\n", "args": ["{{x}}", "1", "on"]}},
+                {
+                    "name": "a",
+                    "script": {
+                        "image": "python:3.12",
+                        "source": "import sys\n\nprint(1)\n",
+                        "args": ["{{x}}", "1", "on"],
+                    },
+                },
                 {"name": "b", "when": '"a" == "b"', "count": 3, "memory": "4Gi", "list": [[1, 2], []]},
             ]
         },
-    }  # fmt: skip
+    }
     assert dump(data) == (
         "apiVersion: argoproj.io/v1alpha1\n"
         "metadata:\n"
@@ -198,10 +205,19 @@ def test_deep_is_fine_and_too_deep_is_said() -> None:
 def test_it_is_fast() -> None:
     """Several megabytes, as a workflow of 10,000 tasks is."""
     tasks = [
-        {"name": f"step-{i}", "template": f"t{i % 50}", "depends": f"step-{i - 1} && step-{i // 2}",
-         "arguments": {"parameters": [{"name": "x", "value": f"{{{{tasks.step-{i - 1}.outputs.parameters.y}}}}"}, {"name": "n", "value": str(i)}]}}
+        {
+            "name": f"step-{i}",
+            "template": f"t{i % 50}",
+            "depends": f"step-{i - 1} && step-{i // 2}",
+            "arguments": {
+                "parameters": [
+                    {"name": "x", "value": f"{{{{tasks.step-{i - 1}.outputs.parameters.y}}}}"},
+                    {"name": "n", "value": str(i)},
+                ]
+            },
+        }
         for i in range(10_000)
-    ]  # fmt: skip
+    ]
     with within(1.5):
         text = dump({"spec": {"templates": [{"name": "main", "dag": {"tasks": tasks}}]}})
     assert len(text) > 1_500_000

@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from penstock.graph import quantity
-from penstock.graph.expr import (
+from penstock.expressions.parse import (
     FUNCTIONS,
     MACROS,
     METHODS,
@@ -29,6 +28,9 @@ from penstock.graph.expr import (
     is_identifier,
     reference,
 )
+from penstock.expressions.template import Template
+from penstock.expressions.types import SCALARS, Type, list_of, optional
+from penstock.graph import quantity
 from penstock.graph.model import (
     JUDGED_BY,
     MISSING,
@@ -63,8 +65,6 @@ from penstock.graph.model import (
     While,
     Workflow,
 )
-from penstock.graph.template import Template
-from penstock.graph.types import SCALARS, Type, list_of, optional
 
 MORE = int(os.environ.get("PENSTOCK_FUZZ", "0"))
 """Set to 20 to look twenty times as hard, at other examples each time."""
@@ -81,10 +81,52 @@ def examples(number: int) -> settings:
 # -- text -------------------------------------------------------------------------------------------------------------
 
 NASTY = (
-    "", " ", "$", "$$", "${{", "$${{", "}}", "{{", "${{ a }}", '"', "'", "\\", "a\nb\n", "\n", " a\n b", "a: b", "- a", "#", "yes",
-    "null", "~", "0644", "1e3", "1:30", "2026-01-01", "<<", "=", "!", "&a", "*a", "\t", "a\tb", "\r\n", "\x00", "\x1b", "\x7f", "\x85",
-    "\xa0", "\u2028", "\ufeff", "é", "日本", "😀", "a" * 200, "word " * 40,
-)  # fmt: skip
+    "",
+    " ",
+    "$",
+    "$$",
+    "${{",
+    "$${{",
+    "}}",
+    "{{",
+    "${{ a }}",
+    '"',
+    "'",
+    "\\",
+    "a\nb\n",
+    "\n",
+    " a\n b",
+    "a: b",
+    "- a",
+    "#",
+    "yes",
+    "null",
+    "~",
+    "0644",
+    "1e3",
+    "1:30",
+    "2026-01-01",
+    "<<",
+    "=",
+    "!",
+    "&a",
+    "*a",
+    "\t",
+    "a\tb",
+    "\r\n",
+    "\x00",
+    "\x1b",
+    "\x7f",
+    "\x85",
+    "\xa0",
+    "\u2028",
+    "\ufeff",
+    "é",
+    "日本",
+    "😀",
+    "a" * 200,
+    "word " * 40,
+)
 anything = st.text(max_size=8) | st.sampled_from(NASTY) | st.lists(st.sampled_from(NASTY), max_size=4).map("".join)
 names = st.sampled_from(["a", "b", "c", "train", "a-b", "x1"])
 identifiers = st.sampled_from(["a", "b", "x", "params", "steps", "item", "size", "e5", "_", "map"])
@@ -168,11 +210,14 @@ paths = st.one_of(
 )
 small = paths | constants
 expressions = st.one_of(
-    paths, st.builds(Binary, st.sampled_from(_OPERATORS), small, small), st.builds(lambda of: Unary("!", of), paths), nodes
-).map(Expr.tree)  # fmt: skip
+    paths,
+    st.builds(Binary, st.sampled_from(_OPERATORS), small, small),
+    st.builds(lambda of: Unary("!", of), paths),
+    nodes,
+).map(Expr.tree)
 conditions = st.one_of(
     st.builds(Binary, st.sampled_from(["==", "<", "!=", "&&"]), paths, constants), paths, constants
-).map(Expr.tree)  # fmt: skip
+).map(Expr.tree)
 
 
 def _is_text(expr: Expr) -> bool:
@@ -285,26 +330,39 @@ outputs = st.builds(
     Output, name=names, type=types, path=maybe_text, value=st.just(MISSING) | values, default=st.just(MISSING) | values
 )
 parts = st.builds(
-    Part, name=names | anything, image=st.none() | texts, command=some_values, args=some_values, source=st.none() | texts, env=mappings,
-    workdir=st.none() | texts, needs=st.none() | st.lists(names | anything, max_size=2).map(tuple),
-    when=st.lists(st.dictionaries(st.sampled_from(["input", "operator", "values", "x"]), values, max_size=3), max_size=2).map(tuple),
-    on_error=st.sampled_from(PART_ON_ERROR) | anything, timeout=seconds, sidecar=st.booleans(), results=labels,
-)  # fmt: skip
+    Part,
+    name=names | anything,
+    image=st.none() | texts,
+    command=some_values,
+    args=some_values,
+    source=st.none() | texts,
+    env=mappings,
+    workdir=st.none() | texts,
+    needs=st.none() | st.lists(names | anything, max_size=2).map(tuple),
+    when=st.lists(
+        st.dictionaries(st.sampled_from(["input", "operator", "values", "x"]), values, max_size=3), max_size=2
+    ).map(tuple),
+    on_error=st.sampled_from(PART_ON_ERROR) | anything,
+    timeout=seconds,
+    sidecar=st.booleans(),
+    results=labels,
+)
 actions = st.one_of(
     st.builds(Container, image=texts, command=some_values, args=some_values, env=mappings, workdir=maybe_text),
     st.builds(Script, source=texts, command=some_values, image=st.none() | texts, env=mappings, workdir=maybe_text),
     st.builds(Function, module=anything, name=anything, code=anything, image=st.none() | texts, env=mappings),
     st.builds(
-        Resource, manifest=values, action=st.sampled_from(RESOURCE_ACTIONS) | anything, success_condition=maybe_condition,
+        Resource,
+        manifest=values,
+        action=st.sampled_from(RESOURCE_ACTIONS) | anything,
+        success_condition=maybe_condition,
         failure_condition=maybe_condition,
     ),
     st.builds(Suspend, duration=seconds, message=texts),
-    st.builds(
-        Http, url=texts, method=anything, headers=mappings, body=values, success_condition=maybe_condition
-    ),
+    st.builds(Http, url=texts, method=anything, headers=mappings, body=values, success_condition=maybe_condition),
     st.builds(Pod, parts=st.lists(parts, max_size=2).map(tuple)),
     st.builds(Nested, name=names),
-)  # fmt: skip
+)
 edges = st.builds(Edge, names, st.frozensets(st.sampled_from(Outcome)))
 loops_over = st.builds(
     ForEach,
@@ -313,15 +371,24 @@ loops_over = st.builds(
     gang=st.booleans(),
 )
 whiles = st.builds(
-    While, condition=conditions, carry=st.dictionaries(names, names, max_size=2), max_iterations=st.integers(-1, 1000),
-    test=st.sampled_from(["before", "after", "whenever"]), at_limit=st.sampled_from(["stop", "fail", ""]),
-)  # fmt: skip
+    While,
+    condition=conditions,
+    carry=st.dictionaries(names, names, max_size=2),
+    max_iterations=st.integers(-1, 1000),
+    test=st.sampled_from(["before", "after", "whenever"]),
+    at_limit=st.sampled_from(["stop", "fail", ""]),
+)
 backoffs = st.builds(Backoff, initial=numbers, factor=numbers, longest=numbers, jitter=numbers)
 retries = st.builds(
-    Retry, limit=st.integers(-1, 9), backoff=backoffs, on=st.lists(st.sampled_from(RETRY_ON) | anything, max_size=3).map(tuple),
-    exit_codes=st.lists(st.integers(-1, 255), max_size=2).map(tuple), exceptions=st.lists(anything, max_size=2).map(tuple),
-    when=maybe_condition, within=seconds,
-)  # fmt: skip
+    Retry,
+    limit=st.integers(-1, 9),
+    backoff=backoffs,
+    on=st.lists(st.sampled_from(RETRY_ON) | anything, max_size=3).map(tuple),
+    exit_codes=st.lists(st.integers(-1, 255), max_size=2).map(tuple),
+    exceptions=st.lists(anything, max_size=2).map(tuple),
+    when=maybe_condition,
+    within=seconds,
+)
 tolerations = st.builds(
     Toleration,
     key=anything,
@@ -342,9 +409,14 @@ priorities = st.none() | anything | st.integers(-(2**31), 2**31)
 caches = st.builds(Cache, enabled=st.booleans(), version=anything, ttl=seconds, key=st.none() | texts)
 locks = st.builds(Lock, name=texts, limit=st.integers(-1, 9))
 mounts = st.builds(
-    Mount, name=names | anything, path=anything, scope=st.sampled_from(MOUNT_SCOPES) | anything, sub_path=texts, files=mappings,
+    Mount,
+    name=names | anything,
+    path=anything,
+    scope=st.sampled_from(MOUNT_SCOPES) | anything,
+    sub_path=texts,
+    files=mappings,
     read_only=st.booleans(),
-)  # fmt: skip
+)
 
 
 def _mostly(default: Any, other: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -408,6 +480,28 @@ workflows = _workflows(_mostly((), st.lists(_workflows(st.just(())), max_size=2)
 """Not good ones: names meet, miss and repeat, types and numbers are anything that the model's classes allow."""
 
 ALL_CLASSES = (
-    Workflow, Step, Parameter, Input, Output, Container, Script, Function, Resource, Suspend, Http, Nested, Edge, ForEach, While,
-    Backoff, Retry, Toleration, Placement, Cache, Pod, Part, Lock, Mount,
-)  # fmt: skip
+    Workflow,
+    Step,
+    Parameter,
+    Input,
+    Output,
+    Container,
+    Script,
+    Function,
+    Resource,
+    Suspend,
+    Http,
+    Nested,
+    Edge,
+    ForEach,
+    While,
+    Backoff,
+    Retry,
+    Toleration,
+    Placement,
+    Cache,
+    Pod,
+    Part,
+    Lock,
+    Mount,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.graph.antichain import Order, heaviest_antichain
+from penstock.graph.antichain import PartialOrder, heaviest_antichain
 
 
 def reach(size: int, edges: list[tuple[int, int]]) -> list[int]:
@@ -70,7 +70,7 @@ def test_a_long_chain_of_uneven_weights_is_settled_in_reasonable_work() -> None:
 
 
 def test_one_order_serves_several_weightings() -> None:
-    order = Order(3, [(0, 1), (0, 2)])
+    order = PartialOrder(3, [(0, 1), (0, 2)])
     assert order.heaviest([5, 2, 2]) == (5, [0])
     assert order.heaviest([1, 2, 2]) == (4, [1, 2])
     assert order.heaviest([0, 0, 0]) == (0, [])

@@ -15,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import DocumentError, Problem
+from penstock.expressions.parse import Expr
+from penstock.expressions.template import Template
+from penstock.expressions.types import INT, STR, list_of
 from penstock.graph import codec
-from penstock.graph.codec import digest, from_data, from_text, to_data, to_json, to_yaml
-from penstock.graph.expr import Expr
+from penstock.graph.codec import canonical, digest, from_data, from_text, to_data, to_json, to_yaml
 from penstock.graph.model import (
     ACTIONS,
     Backoff,
@@ -47,8 +49,6 @@ from penstock.graph.model import (
     While,
     Workflow,
 )
-from penstock.graph.template import Template
-from penstock.graph.types import INT, STR, list_of
 
 from .strategies import ALL_CLASSES, anything, examples, plain, workflows
 
@@ -95,14 +95,50 @@ ONE[Retry] = Retry(
 )
 ONE[Placement] = Placement(node_selector={"a": "b"}, tolerations=(ONE[Toleration],), affinity={"nodeAffinity": {}})
 ONE[Step] = Step(
-    name="s", action=ONE[Container], inputs=(ONE[Input],), outputs=(ONE[Output],), needs=(ONE[Edge],), trigger=Y, when=Y, each=ONE[ForEach], loop=ONE[While],
-    retry=ONE[Retry], timeout=60, resources={"cpu": 500, "memory": 2**30 * 1000}, replicas=4, placement=ONE[Placement], queue="q", priority="high",
-    group="g", exempt=True, tolerates=frozenset({Outcome.FAILED}), locks=(ONE[Lock],), mounts=(ONE[Mount],), cache=ONE[Cache], extra={"pod": {"a": X}}, doc="d",
-)  # fmt: skip
+    name="s",
+    action=ONE[Container],
+    inputs=(ONE[Input],),
+    outputs=(ONE[Output],),
+    needs=(ONE[Edge],),
+    trigger=Y,
+    when=Y,
+    each=ONE[ForEach],
+    loop=ONE[While],
+    retry=ONE[Retry],
+    timeout=60,
+    resources={"cpu": 500, "memory": 2**30 * 1000},
+    replicas=4,
+    placement=ONE[Placement],
+    queue="q",
+    priority="high",
+    group="g",
+    exempt=True,
+    tolerates=frozenset({Outcome.FAILED}),
+    locks=(ONE[Lock],),
+    mounts=(ONE[Mount],),
+    cache=ONE[Cache],
+    extra={"pod": {"a": X}},
+    doc="d",
+)
 ONE[Workflow] = Workflow(
-    name="w", params=(ONE[Parameter],), steps=(ONE[Step],), outputs=(ONE[Output],), on_exit=(ONE[Step],), queue="q", priority=7, unit=Unit.REUSE, parallel=3,
-    timeout=90, fail_fast=True, judged_by="leaves", locks=(ONE[Lock],), extra={"argo": {"a": 1}}, definitions=(Workflow(name="inner"),), labels={"a": "b"}, doc="d",
-)  # fmt: skip
+    name="w",
+    params=(ONE[Parameter],),
+    steps=(ONE[Step],),
+    outputs=(ONE[Output],),
+    on_exit=(ONE[Step],),
+    queue="q",
+    priority=7,
+    unit=Unit.REUSE,
+    parallel=3,
+    timeout=90,
+    fail_fast=True,
+    judged_by="leaves",
+    locks=(ONE[Lock],),
+    extra={"argo": {"a": 1}},
+    definitions=(Workflow(name="inner"),),
+    labels={"a": "b"},
+    doc="d",
+)
 
 TWO: dict[type, Any] = {
     Container: Container(image=X, command=("c", "b"), args=("x",), env={"K": X}, workdir="/v"),
@@ -143,14 +179,50 @@ TWO[Pod] = Pod(parts=(TWO[Part], ONE[Part]))
 TWO[Retry] = Retry(limit=4, backoff=TWO[Backoff], on=("errored",), exit_codes=(2, 1), exceptions=(), when=X, within=61)
 TWO[Placement] = Placement(node_selector={}, tolerations=(), affinity=None)
 TWO[Step] = Step(
-    name="t", action=ONE[Script], inputs=(), outputs=(TWO[Output],), needs=(), trigger=X, when=X, each=TWO[ForEach], loop=TWO[While], retry=None, timeout=0.5,
-    resources={"cpu": 501}, replicas=5, placement=TWO[Placement], queue="r", priority=5, group="h", exempt=False, tolerates=frozenset(),
-    locks=(), mounts=(TWO[Mount],), cache=Cache(), extra={}, doc="e",
-)  # fmt: skip
+    name="t",
+    action=ONE[Script],
+    inputs=(),
+    outputs=(TWO[Output],),
+    needs=(),
+    trigger=X,
+    when=X,
+    each=TWO[ForEach],
+    loop=TWO[While],
+    retry=None,
+    timeout=0.5,
+    resources={"cpu": 501},
+    replicas=5,
+    placement=TWO[Placement],
+    queue="r",
+    priority=5,
+    group="h",
+    exempt=False,
+    tolerates=frozenset(),
+    locks=(),
+    mounts=(TWO[Mount],),
+    cache=Cache(),
+    extra={},
+    doc="e",
+)
 TWO[Workflow] = Workflow(
-    name="v", params=(), steps=(TWO[Step],), outputs=(), on_exit=(), queue="r", priority="7", unit=None, parallel=4, timeout=91, fail_fast=False,
-    judged_by="handled", locks=(TWO[Lock],), extra={"argo": {"a": 1.0}}, definitions=(), labels={"a": "c"}, doc="e",
-)  # fmt: skip
+    name="v",
+    params=(),
+    steps=(TWO[Step],),
+    outputs=(),
+    on_exit=(),
+    queue="r",
+    priority="7",
+    unit=None,
+    parallel=4,
+    timeout=91,
+    fail_fast=False,
+    judged_by="handled",
+    locks=(TWO[Lock],),
+    extra={"argo": {"a": 1.0}},
+    definitions=(),
+    labels={"a": "c"},
+    doc="e",
+)
 
 
 def host(thing: Any) -> tuple[Workflow, str]:
@@ -572,20 +644,31 @@ def test_every_mistake_is_named_at_once() -> None:
     del document["outputs"][0]["name"]
     found = {(problem.code, problem.where) for problem in problems_of(document)}
     assert found == {
-        ("P103", "colour"), ("P105", "steps[0].replicas"), ("P110", "steps[0].when"), ("P108", "steps[0].resources.cpu"), ("P107", "steps[0]"),
-        ("P109", "on_exit[0].needs[0].outcomes[0]"), ("P109", "params[0].type"), ("P106", "outputs[0]"),
-    }  # fmt: skip
+        ("P103", "colour"),
+        ("P105", "steps[0].replicas"),
+        ("P110", "steps[0].when"),
+        ("P108", "steps[0].resources.cpu"),
+        ("P107", "steps[0]"),
+        ("P109", "on_exit[0].needs[0].outcomes[0]"),
+        ("P109", "params[0].type"),
+        ("P106", "outputs[0]"),
+    }
 
 
 @pytest.mark.parametrize(
     "document, code, words",
     [
-        (None, "P105", "mapping"), ([], "P105", "mapping"), ("text", "P105", "mapping"), ({}, "P104", "apiVersion"),
-        ({"apiVersion": "penstock/v2", "kind": "Workflow"}, "P104", "penstock/v2"), ({"apiVersion": "penstock/v1", "kind": "Job"}, "P104", "Job"),
-        ({"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow"}, "P104", "argoproj.io"), ({"apiVersion": [], "kind": {}}, "P104", "apiVersion"),
+        (None, "P105", "mapping"),
+        ([], "P105", "mapping"),
+        ("text", "P105", "mapping"),
+        ({}, "P104", "apiVersion"),
+        ({"apiVersion": "penstock/v2", "kind": "Workflow"}, "P104", "penstock/v2"),
+        ({"apiVersion": "penstock/v1", "kind": "Job"}, "P104", "Job"),
+        ({"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow"}, "P104", "argoproj.io"),
+        ({"apiVersion": [], "kind": {}}, "P104", "apiVersion"),
         ({"apiVersion": "penstock/v1", "kind": "Workflow"}, "P106", "name"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_a_penstock_document_is_told_so(document: Any, code: str, words: str) -> None:
     (problem,) = problems_of(document)
     assert problem.code == code
@@ -693,3 +776,53 @@ def test_a_damaged_document_is_read_or_refused_in_good_order(document: Any) -> N
     else:
         assert from_text(to_json(workflow)) == workflow
         assert from_text(to_yaml(workflow)) == workflow
+
+
+# -- the text of a document, written piece by piece -------------------------------------------------------------------
+
+
+@examples(150)
+@given(workflows)
+def test_the_text_is_that_of_the_plain_form(workflow: Workflow) -> None:
+    assert to_json(workflow) == canonical(to_data(workflow))
+
+
+@pytest.mark.parametrize("cls", ALL_CLASSES)
+@pytest.mark.parametrize("sample", [ONE, TWO])
+def test_the_text_of_each_part_is_that_of_its_plain_form(cls: type, sample: dict[type, Any]) -> None:
+    workflow, _ = host(sample[cls])
+    assert to_json(workflow) == canonical(to_data(workflow))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"inputs": ()},
+        {"outputs": ()},
+        {"action": Function(module="m", name='f"\n', code="sha256:1")},
+        {"action": Function(module="m", name="f", code="sha256:1", env={"A": "b"})},
+        {"action": Function(module="m", name="f", code="sha256:1", image="i")},
+        {"inputs": (Input(name="x", value=Expr("params.é")),)},
+        {"inputs": (Input(name="x", value=Expr("params.p"), path="/x"),)},
+        {"inputs": (Input(name="x", value=Expr("params.p"), default=None),)},
+        {"inputs": (Input(name="x", value="${{"), Input(name="y", value=(1, 1.5, "a")))},
+        {"outputs": (Output(name="r", type=INT, value=Expr("1")),)},
+        {"outputs": (Output(name="r", type=INT, default=3), Output(name="s", path="/s"))},
+        {"resources": {"cpu": 1000}},
+        {"extra": {"a": 1}},
+        {"replicas": True},
+        {"exempt": True},
+        {"timeout": 60.0},
+        {"doc": "what it is for"},
+    ],
+)
+def test_the_text_of_a_function_step_is_that_of_its_plain_form(changed: dict[str, Any]) -> None:
+    usual: dict[str, Any] = {
+        "action": Function(module="m", name="f", code="sha256:1"),
+        "inputs": (Input(name="x", value=Expr("steps.a.outputs.r"), type=INT),),
+        "outputs": (Output(name="r", type=INT),),
+    }
+    steps = (Step(name="a", **usual), Step(name="b", **{**usual, **changed}))
+    workflow = Workflow(name="w", steps=steps, on_exit=(steps[1],), definitions=(Workflow(name="d", steps=steps),))
+    assert to_json(workflow) == canonical(to_data(workflow))

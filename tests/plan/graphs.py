@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from penstock.graph.expr import Expr
+from penstock.expressions.parse import Expr
+from penstock.expressions.types import INT
 from penstock.graph.model import (
     Container,
     Edge,
@@ -18,7 +19,6 @@ from penstock.graph.model import (
     Step,
     Workflow,
 )
-from penstock.graph.types import INT
 
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu")
 

@@ -47,9 +47,19 @@ def test_names_resources_queues_retries_and_conditions_are_not_in_the_key() -> N
 def test_what_determines_the_result_is_in_the_key() -> None:
     plain = key(base())
     for change in (
-        {"image": "j"}, {"command": ["walk"]}, {"args": ["y"]}, {"args": ["x", ""]}, {"env": {"A": "2"}}, {"env": {}}, {"workdir": "/w"}, {"replicas": 2},
-        {"outputs": [WorkflowParam("z", int)]}, {"outputs": [WorkflowParam("y", str)]}, {"inputs": {"k": 1}}, {"cache": Cache(version="2")},
-    ):  # fmt: skip
+        {"image": "j"},
+        {"command": ["walk"]},
+        {"args": ["y"]},
+        {"args": ["x", ""]},
+        {"env": {"A": "2"}},
+        {"env": {}},
+        {"workdir": "/w"},
+        {"replicas": 2},
+        {"outputs": [WorkflowParam("z", int)]},
+        {"outputs": [WorkflowParam("y", str)]},
+        {"inputs": {"k": 1}},
+        {"cache": Cache(version="2")},
+    ):
         assert key(base(**change)) != plain, change
 
 
@@ -124,9 +134,15 @@ def test_keys_are_the_same_in_every_process() -> None:
         "p = make(Workflow('w', [a, b]).graph)\nprint(p.digest, sorted(p.keys.keys.items()), p.as_data())\n"
     )
     outputs = {
-        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
         for seed in ("0", "1", "2")
-    }  # fmt: skip
+    }
     assert len(outputs) == 1
 
 

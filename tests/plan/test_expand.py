@@ -6,7 +6,7 @@ import pytest
 
 from penstock import ContainerJob, Workflow, WorkflowParam, for_loop, when
 from penstock.errors import PlanError
-from penstock.graph.expr import Expr
+from penstock.expressions.parse import Expr
 from penstock.graph.model import Container, ForEach, Nested, Step
 from penstock.graph.model import Workflow as Graph
 from penstock.plan.expand import Planned
@@ -37,7 +37,7 @@ def each(*axes: dict[str, object], when: str | None = None) -> Planned:
         ([{"a": (1, 2, 3)}, {"b": Expr.of("range(item.a)")}, {"c": (1, 2)}], 12),
         ([{"a": ()}], 0),
     ],
-)  # fmt: skip
+)
 def test_axes_zip_cross_and_nest(axes: list[dict[str, object]], count: int) -> None:
     assert each(*axes).tasks.count == count
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.formats.draw import picture
-from penstock.graph.expr import Expr
+from penstock.drawing.text import picture
+from penstock.expressions.parse import Expr
+from penstock.expressions.types import INT
 from penstock.graph.model import (
     Container,
     Edge,
@@ -26,7 +27,6 @@ from penstock.graph.model import (
     Unit,
     Workflow,
 )
-from penstock.graph.types import INT
 from penstock.plan.diff import diff
 from penstock.plan.expand import ITSELF
 from penstock.plan.make import make
@@ -62,7 +62,7 @@ def mutual() -> Workflow:
     two = Workflow(
         name="two", steps=(work("y", outputs=(Output(name="o"),)), call("one", "one", when=E("steps.y.outputs.o == 1")))
     )
-    return Workflow(name="w", steps=(call("go", "one"),), definitions=(one, two))  # fmt: skip
+    return Workflow(name="w", steps=(call("go", "one"),), definitions=(one, two))
 
 
 @pytest.mark.parametrize("workflow", [coinflip(), mutual(), coinflip(each=ForEach(axes=({"i": (1, 2)},)))])

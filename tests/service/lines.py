@@ -1,4 +1,4 @@
-"""Runs that stand in queues, written down as an engine would. Used by the tests of queueing and why."""
+"""Runs that wait in queues, recorded as an engine would. Used by the tests of queues, views and why."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock.admission.model import PodSet, Workload
-from penstock.engine.book import Book
+from penstock.engine.quota_replica import QuotaReplica
 from penstock.graph.model import Workflow
-from penstock.service.queueing import apply, machine
-from penstock.store.base import Run
+from penstock.service.machine import machine
+from penstock.service.queues import apply
+from penstock.store.records import RunRecord
 from penstock.store.sql import Store, open_store
 from tests.cli.history import Hand
 
@@ -40,8 +41,12 @@ def priority(name: str, value: int) -> dict[str, Any]:
 
 
 TWO_TEAMS = manifest(
-    FLAVOR, cluster_queue("shared"), local_queue("team-a", "shared"), local_queue("team-b", "shared"), priority("high", 10)
-)  # fmt: skip
+    FLAVOR,
+    cluster_queue("shared"),
+    local_queue("team-a", "shared"),
+    local_queue("team-b", "shared"),
+    priority("high", 10),
+)
 
 
 class Lines:
@@ -75,20 +80,20 @@ class Lines:
 
     def finish(self, run: Hand, workload: Workload) -> None:
         now = time.time()
-        self.decide(run, lambda book: book.queues.finish(workload.key, now), now)
+        self.decide(run, lambda book: book.scheduler.finish(workload.key, now), now)
 
     def decide(self, run: Hand, what: Any, now: float) -> None:
-        run.store.begin()
-        number = run.store.next_decision()
-        book = Book(run.store, run.me.id, machine({"cpu": 2000}))
+        run.store.journal.begin()
+        number = run.store.journal.next_decision()
+        book = QuotaReplica(run.store.queues, run.me.id, machine({"cpu": 2000}))
         book.load(now)
         book.version = number
         what(book)
-        book.queues.settle(now)
+        book.scheduler.settle(now)
         run.batch.workloads.update(book.written())
-        run.store.flush(run.batch, run.me.id)
-        run.store.commit()
+        run.store.journal.flush(run.batch, run.me.id)
+        run.store.journal.commit()
         run.batch.clear()
 
-    def recorded(self, run: Hand) -> Run:
+    def recorded(self, run: Hand) -> RunRecord:
         return run.write()

@@ -7,7 +7,7 @@ from pathlib import Path
 from penstock import LocalRunner
 from penstock.graph.model import Workflow
 from penstock.plan.make import make
-from penstock.service.forecast import Forecast, forecast
+from penstock.service.views.forecast import Forecast, forecast
 from penstock.store.sql import open_store
 from tests.support.source import module
 
@@ -56,7 +56,7 @@ def test_after_a_run_what_is_unchanged_is_reused_and_the_rest_says_why(tmp_path:
         "inc": "reuse",
         "total": "reuse",
     }
-    assert found.steps["now"].why == ["its results are not kept (cache is off)"]
+    assert found.steps["now"].why == ["its results are not stored (cache is off)"]
     changed = looked(made.flow.graph, tmp_path, n=5)
     assert changed.steps["load"].why == ["its inputs have changed since flow-1"]
 
@@ -81,10 +81,10 @@ def test_what_another_run_computes_now_is_shared(tmp_path: Path) -> None:
     graph = module(FLOW).flow.graph
     LocalRunner(home=tmp_path, inline=True).run(graph).check()
     with open_store(str(tmp_path)) as store:
-        key = store.task(1, "load").key  # type: ignore[union-attr]
-        store.begin()
-        store.claim([(key, 1, "load")], "somebody", fresh=True)
-        store.commit()
-        store.delete_runs([1], 1e12)
+        key = store.runs.task(1, "load").key  # type: ignore[union-attr]
+        store.journal.begin()
+        store.results.claim([(key, 1, "load")], "somebody", fresh=True)
+        store.journal.commit()
+        store.maintenance.delete_runs([1], 1e12)
         found = forecast(make(graph, {}), store, LocalRunner(home=tmp_path).settings)
     assert found.steps["load"].word() == "share"

@@ -9,16 +9,16 @@ import sys
 import pytest
 
 from penstock.store import liveness
-from penstock.store.base import Engine
 from penstock.store.liveness import Watch, alive, identity
+from penstock.store.records import EngineRecord
 
 
-def child() -> tuple[subprocess.Popen[str], Engine]:
+def child() -> tuple[subprocess.Popen[str], EngineRecord]:
     code = "from penstock.store.liveness import identity; import sys; print(*identity(), sep='\\t', flush=True); sys.stdin.read()"
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     id, host, pid, born, beat = process.stdout.readline().rstrip("\n").split("\t")
-    return process, Engine(id, host, int(pid), born, int(beat))
+    return process, EngineRecord(id, host, int(pid), born, int(beat))
 
 
 def test_this_process_is_alive_and_each_identity_is_another() -> None:

@@ -18,9 +18,9 @@ import pytest
 
 from penstock.errors import StoreError
 from penstock.store import migrate
-from penstock.store.base import Disconnected
+from penstock.store.records import Disconnected
 from penstock.store.sql import Store, open_store
-from tests.store.work import batch, new_run, processes, start, write
+from tests.store.work import batch, event_count, new_run, processes, start, write
 from tests.support.postgres import Server
 
 
@@ -78,7 +78,7 @@ def test_an_older_store_is_brought_forward_and_keeps_what_is_in_it(
     )
     monkeypatch.setattr(migrate, "FOLDER", str(folder))
     with open_store(where) as store, open_store(where) as again:
-        assert (store.run(run.id), store.id) == (run, id)
+        assert (store.runs.by_id(run.id), store.id) == (run, id)
         assert migrate.version(again._db) == len(migrate.known()) == 4
 
 
@@ -103,7 +103,7 @@ def test_opening_for_sqlite_imports_neither_psycopg_nor_asyncio(tmp_path: Path) 
 
 def test_without_psycopg_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "penstock.store.postgres", raising=False)
+    monkeypatch.delitem(sys.modules, "penstock.store.drivers.postgres", raising=False)
     with pytest.raises(StoreError, match=r"P605 .*pip install 'penstock\[postgresql\]'"):
         open_store("postgresql://localhost/none")
 
@@ -127,8 +127,8 @@ def test_a_damaged_database(tmp_path: Path) -> None:
 
     def use() -> None:
         with open_store(str(tmp_path)) as store:
-            list(store.events(run.number))
-            store.tasks(run.number)
+            list(store.runs.events(run.number))
+            store.runs.tasks(run.number)
 
     assert code_of(use) == "P601"
 
@@ -155,12 +155,12 @@ def test_a_full_disk_loses_nothing_that_was_recorded(small_disk: Path) -> None:
             fill()
         assert caught.value.code == "P604"
         assert done > 100
-        assert not store.in_transaction
-        assert [event.seq for event in store.events(run.number)] == list(range(1, done + 1))
+        assert not store.journal.in_transaction
+        assert [event.seq for event in store.runs.events(run.number)] == list(range(1, done + 1))
         subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
         write(store, batch(run.number, range(done + 1, done + 101)), "e")
     with open_store(folder) as store:
-        assert store.event_count(run.number) == done + 100
+        assert event_count(store, run.number) == done + 100
 
 
 def test_a_database_that_may_not_grow_says_full(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_database_that_may_not_grow_says_full(tmp_path: Path) -> None:
         run = new_run(store, owner="e")
         store._db.statement("PRAGMA max_page_count = 60")
         assert code_of(lambda: write(store, batch(run.number, range(2, 2000)), "e")) == "P604"
-        assert store.event_count(run.number) == 1
+        assert event_count(store, run.number) == 1
 
 
 def test_a_full_disk_from_the_start(small_disk: Path) -> None:
@@ -195,14 +195,14 @@ def test_a_read_only_disk_can_be_read_and_the_first_write_is_refused(small_disk:
         assert (copy / "state.db-wal").stat().st_size
         subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with open_store(folder) as store:
-        assert store.run("flow-1") == run
-        assert [found.id for found in store.runs()] == ["flow-1"]
+        assert store.runs.by_id("flow-1") == run
+        assert [found.id for found in store.runs.newest()] == ["flow-1"]
         assert code_of(lambda: new_run(store)) == "P603"
-        store.begin()
-        assert code_of(lambda: store.flush(batch(run.number, [2]), "e")) == "P603"
-        assert not store.in_transaction
-        assert code_of(store.vacuum) == "P603"
-        assert store.run("flow-1") == run
+        store.journal.begin()
+        assert code_of(lambda: store.journal.flush(batch(run.number, [2]), "e")) == "P603"
+        assert not store.journal.in_transaction
+        assert code_of(store.maintenance.vacuum) == "P603"
+        assert store.runs.by_id("flow-1") == run
     assert code_of(lambda: open_store(str(small_disk / "new"))) == "P603"
 
 
@@ -233,9 +233,9 @@ def test_a_store_that_may_only_be_read(what: str) -> None:
             if what != "file":
                 folder.chmod(0o555)
             with open_store(str(folder)) as store:
-                assert store.run("flow-1") == run
+                assert store.runs.by_id("flow-1") == run
                 assert code_of(lambda: new_run(store)) == "P603"
-                assert store.run("flow-1") == run
+                assert store.runs.by_id("flow-1") == run
             folder.chmod(0o755)
 
 
@@ -259,9 +259,9 @@ def test_a_database_that_may_only_be_read(postgres: Server, postgres_url: str) -
     name = postgres_url.rpartition("/")[2]
     postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     with open_store(postgres_url) as store:
-        assert store.run(run.id) == run
+        assert store.runs.by_id(run.id) == run
         assert code_of(lambda: new_run(store)) == "P603"
-        assert store.run(run.id) == run
+        assert store.runs.by_id(run.id) == run
     postgres.execute(f"CREATE ROLE guest_of_{name} LOGIN")
     postgres.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     guest = postgres_url.replace("penstock@", f"guest_of_{name}@")
@@ -276,28 +276,34 @@ def test_a_process_that_is_killed_in_the_middle_leaves_nothing_and_holds_nobody_
         process.kill()
         process.communicate()
         write(store, batch(run, [2]), "e")
-        assert [event.seq for event in store.events(run)] == [1, 2]
-        assert store.holders(["k"]) == {}
+        assert [event.seq for event in store.runs.events(run)] == [1, 2]
+        assert store.results.holders(["k"]) == {}
 
 
 def test_a_lock_that_is_held_too_long(where: str, store: Store, another: Callable[..., Store]) -> None:
     run = new_run(store, owner="e")
     other = another(busy=0.05)
-    store.begin()
-    store.flush(batch(run.number, [2]), "e")
-    assert code_of(lambda: other.take(run.number, "f", "e")) == "P606"
-    seen = other.run(run.id)
+    store.journal.begin()
+    store.journal.flush(batch(run.number, [2]), "e")
+    assert code_of(lambda: other.runs.take(run.number, "f", "e")) == "P606"
+    seen = other.runs.by_id(run.id)
     assert seen and seen.seq == 1, "reading does not wait"
-    store.commit()
-    assert other.take(run.number, "f", "e")
+    store.journal.commit()
+    assert other.runs.take(run.number, "f", "e")
 
 
 def test_no_exception_of_sqlite_gets_out(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     store.close()
-    for work in (store.runs, store.begin, store.changed, store.vacuum, lambda: store.holders(["k"])):
+    for work in (
+        store.runs.newest,
+        store.journal.begin,
+        store.peers.changed,
+        store.maintenance.vacuum,
+        lambda: store.results.holders(["k"]),
+    ):
         assert code_of(work) == "P607"
-    store.rollback()
+    store.journal.rollback()
     store.close()
 
 
@@ -320,8 +326,8 @@ def test_a_server_with_a_full_disk(postgres: Server) -> None:
                     done += 500
 
             assert code_of(fill) == "P604"
-            assert not store.in_transaction
-            assert store.event_count(run) == done > 1
+            assert not store.journal.in_transaction
+            assert event_count(store, run) == done > 1
         # Room again: whoever connects may have to write out somebody else's pages, and the other tests use this server.
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
         postgres.execute("DROP DATABASE small")
@@ -344,9 +350,9 @@ def test_readers_and_single_writers_do_not_notice_a_lost_connection(postgres: Se
     with open_store(postgres_url) as store:
         run = new_run(store)
         terminate(store, postgres)
-        assert store.run(run.id) == run
+        assert store.runs.by_id(run.id) == run
         terminate(store, postgres)
-        assert store.take(run.number, "e", None)
+        assert store.runs.take(run.number, "e", None)
         terminate(store, postgres)
         assert new_run(store).id == "flow-2"
 
@@ -356,50 +362,50 @@ def test_a_connection_lost_in_a_transaction_then_written_again(postgres: Server,
         run = new_run(store, owner="e")
         made = batch(run.number, [2, 3])
         steps: list[Callable[[], object]] = [
-            lambda: store.flush(made, "e"),
-            lambda: store.claim([("k", run.number, "t")], "e"),
-            lambda: store.run(run.id),
-            store.commit,
-            store.changed,
-            lambda: store.lookup(["k"]),
-            lambda: store.beat("e"),
+            lambda: store.journal.flush(made, "e"),
+            lambda: store.results.claim([("k", run.number, "t")], "e"),
+            lambda: store.runs.by_id(run.id),
+            store.journal.commit,
+            store.peers.changed,
+            lambda: store.results.lookup(["k"]),
+            lambda: store.peers.beat("e"),
         ]
         for step in steps:
-            store.begin()
-            store.flush(made, "e")
+            store.journal.begin()
+            store.journal.flush(made, "e")
             terminate(store, postgres)
             with pytest.raises(Disconnected):
                 step()
-            assert not store.in_transaction
-            store.reconnect(10)
-            assert not store.committed(run.number, 3)
+            assert not store.journal.in_transaction
+            store.journal.reconnect(10)
+            assert not store.journal.committed(run.number, 3)
         terminate(store, postgres)
         with pytest.raises(Disconnected):
-            store.begin()
-        store.reconnect(10)
+            store.journal.begin()
+        store.journal.reconnect(10)
         write(store, made, "e")
-        assert store.committed(run.number, 3)
-        assert [event.seq for event in store.events(run.number)] == [1, 2, 3]
+        assert store.journal.committed(run.number, 3)
+        assert [event.seq for event in store.runs.events(run.number)] == [1, 2, 3]
 
 
 def test_what_was_claimed_before_the_connection_was_lost_is_held_after_it(postgres: Server, postgres_url: str) -> None:
     with open_store(postgres_url) as store:
         run = new_run(store, owner="e")
-        store.begin()
-        store.claim([("theirs", 9, "t")], "other")
-        store.commit()
-        store.begin()
+        store.journal.begin()
+        store.results.claim([("theirs", 9, "t")], "other")
+        store.journal.commit()
+        store.journal.begin()
         for _ in range(2):
-            store.claim([("mine", run.number, "t"), ("theirs", run.number, "u")], "e")
+            store.results.claim([("mine", run.number, "t"), ("theirs", run.number, "u")], "e")
         terminate(store, postgres)
         made = batch(run.number, [2])
         with pytest.raises(Disconnected):
-            store.flush(made, "e")
-        store.reconnect(10)
-        assert (store.holders(["mine"]), store.waiting("e")) == ({}, [])
+            store.journal.flush(made, "e")
+        store.journal.reconnect(10)
+        assert (store.results.holders(["mine"]), store.results.waiting("e")) == ({}, [])
         write(store, made, "e")
-        assert store.holders(["mine"])["mine"].engine == "e"
-        assert [waiting.key for waiting in store.waiting("e")] == ["theirs"]
+        assert store.results.holders(["mine"])["mine"].engine == "e"
+        assert [waiting.key for waiting in store.results.waiting("e")] == ["theirs"]
 
 
 def test_a_lease_that_was_given_back_in_a_commit_whose_answer_was_lost_stays_given_back(
@@ -409,9 +415,9 @@ def test_a_lease_that_was_given_back_in_a_commit_whose_answer_was_lost_stays_giv
         run = new_run(store, owner="e")
         made = batch(run.number, [2])
         made.released.append("k")
-        store.begin()
-        store.claim([("k", run.number, "t")], "e")
-        store.flush(made, "e")
+        store.journal.begin()
+        store.results.claim([("k", run.number, "t")], "e")
+        store.journal.flush(made, "e")
         plain = store._db.statement
 
         def commit_and_lose(sql: str) -> None:
@@ -422,13 +428,13 @@ def test_a_lease_that_was_given_back_in_a_commit_whose_answer_was_lost_stays_giv
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store._db, "statement", commit_and_lose)
             with pytest.raises(Disconnected):
-                store.commit()
-        store.reconnect(10)
-        store.begin()
-        assert store.committed(run.number, 2)
-        store.commit()
+                store.journal.commit()
+        store.journal.reconnect(10)
+        store.journal.begin()
+        assert store.journal.committed(run.number, 2)
+        store.journal.commit()
         write(store, batch(run.number, [3]), "e")
-        assert store.holders(["k"]) == {}
+        assert store.results.holders(["k"]) == {}
 
 
 def test_a_commit_whose_answer_was_lost_is_known_to_have_happened(postgres: Server, postgres_url: str) -> None:
@@ -446,12 +452,12 @@ def test_a_commit_whose_answer_was_lost_is_known_to_have_happened(postgres: Serv
         with pytest.raises(Disconnected):
             write(store, batch(run.number, [2]), "e")
         # A run is not created twice when nobody knows whether it was created.
-        store.reconnect(10)
+        store.journal.reconnect(10)
         assert code_of(lambda: new_run(store)) == "P605"
         store._db.statement = plain  # type: ignore[method-assign]
-        store.reconnect(10)
-        assert store.committed(run.number, 2)
-        assert len(store.runs()) == 2
+        store.journal.reconnect(10)
+        assert store.journal.committed(run.number, 2)
+        assert len(store.runs.newest()) == 2
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
@@ -459,40 +465,40 @@ def test_a_server_that_is_restarted_in_the_middle(postgres: Server, postgres_url
     store = open_store(postgres_url)
     run = new_run(store, owner="e")
     write(store, batch(run.number, [2]), "e")
-    store.begin()
-    store.flush(batch(run.number, [3]), "e")
+    store.journal.begin()
+    store.journal.flush(batch(run.number, [3]), "e")
     postgres.stop(how)
     try:
         with pytest.raises(Disconnected):
-            store.commit()
-        assert code_of(lambda: store.reconnect(0.2)) == "P605"
-        assert code_of(lambda: store.run(run.id)) == "P605"
+            store.journal.commit()
+        assert code_of(lambda: store.journal.reconnect(0.2)) == "P605"
+        assert code_of(lambda: store.runs.by_id(run.id)) == "P605"
         assert code_of(lambda: new_run(store)) == "P605"
     finally:
         starter = threading.Thread(target=postgres.start)
         starter.start()
-    store.reconnect(60)
+    store.journal.reconnect(60)
     starter.join()
-    assert store.committed(run.number, 2)
-    assert not store.committed(run.number, 3)
+    assert store.journal.committed(run.number, 2)
+    assert not store.journal.committed(run.number, 3)
     write(store, batch(run.number, [3]), "e")
-    assert [event.seq for event in store.events(run.number)] == [1, 2, 3]
+    assert [event.seq for event in store.runs.events(run.number)] == [1, 2, 3]
     store.close()
 
 
 def test_two_that_wait_for_each_other_crosswise_end_with_one_giving_way(postgres_url: str) -> None:
     """Cannot happen within one claim, whose keys are in order; with two claims in a transaction it can."""
     with open_store(postgres_url) as one, open_store(postgres_url) as two:
-        one.begin()
-        two.begin()
-        one.claim([("a", 1, "t")], "one")
-        two.claim([("b", 2, "t")], "two")
+        one.journal.begin()
+        two.journal.begin()
+        one.results.claim([("a", 1, "t")], "one")
+        two.results.claim([("b", 2, "t")], "two")
         gave_way: list[str] = []
 
         def cross(store: Store, key: str, engine: str) -> None:
             try:
-                store.claim([(key, 1, "u")], engine)
-                store.commit()
+                store.results.claim([(key, 1, "u")], engine)
+                store.journal.commit()
             except Disconnected:
                 gave_way.append(engine)
 
@@ -502,11 +508,11 @@ def test_two_that_wait_for_each_other_crosswise_end_with_one_giving_way(postgres
         thread.join()
         assert len(gave_way) == 1
         loser = one if gave_way == ["one"] else two
-        assert not loser.in_transaction
-        loser.reconnect(0)
-        loser.begin()
-        assert all(found.holder for found in loser.claim([("a", 3, "t"), ("b", 3, "t")], "loser").values())
-        loser.commit()
+        assert not loser.journal.in_transaction
+        loser.journal.reconnect(0)
+        loser.journal.begin()
+        assert all(found.holder for found in loser.results.claim([("a", 3, "t"), ("b", 3, "t")], "loser").values())
+        loser.journal.commit()
 
 
 def test_sqlite_is_what_we_think_it_is(tmp_path: Path) -> None:

@@ -9,20 +9,24 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.store.base import Batch, Run
+from penstock.store.records import RunRecord, WriteBatch
 from penstock.store.sql import Store, open_store
 
 
-def new_run(store: Store, workflow: str = "flow", owner: str | None = None) -> Run:
-    run = store.create_run(workflow, f"digest-of-{workflow}", '{"steps":[]}', {"n": 1}, {"file": "f.py"}, "me", 100.0)
+def new_run(store: Store, workflow: str = "flow", owner: str | None = None) -> RunRecord:
+    run = store.runs.create(workflow, f"digest-of-{workflow}", '{"steps":[]}', {"n": 1}, {"file": "f.py"}, "me", 100.0)
     if owner is not None:
-        assert store.take(run.number, owner, None)
+        assert store.runs.take(run.number, owner, None)
     return run
 
 
-def batch(run: int, seqs: Iterable[int], state: str = "running") -> Batch:
+def event_count(store: Store, run: int) -> int:
+    return sum(1 for _ in store.runs.events(run))
+
+
+def batch(run: int, seqs: Iterable[int], state: str = "running") -> WriteBatch:
     """An event, a task row and a result for each number."""
-    made, last = Batch(), 1
+    made, last = WriteBatch(), 1
     for last in seqs:
         task = f"t[{last}]"
         made.events.append((run, last, 100.0 + last, "task.succeeded", task, json.dumps({"n": last})))
@@ -42,10 +46,10 @@ def batch(run: int, seqs: Iterable[int], state: str = "running") -> Batch:
     return made
 
 
-def write(store: Store, made: Batch, engine: str) -> None:
-    store.begin()
-    store.flush(made, engine)
-    store.commit()
+def write(store: Store, made: WriteBatch, engine: str) -> None:
+    store.journal.begin()
+    store.journal.flush(made, engine)
+    store.journal.commit()
 
 
 def start(verb: str, where: str, *args: object) -> subprocess.Popen[str]:
@@ -91,9 +95,9 @@ def claim_all(where: str, me: str, run: str, count: str) -> None:
         keys = keys[turn:] + keys[:turn]
         for start in range(0, len(keys), 10):
             piece = keys[start : start + 10]
-            store.begin()
-            found = store.claim([(key, int(run), f"{me}-{key}") for key in piece], engine)
-            store.commit()
+            store.journal.begin()
+            found = store.results.claim([(key, int(run), f"{me}-{key}") for key in piece], engine)
+            store.journal.commit()
             for key, what in found.items():
                 print(json.dumps([key, what.holder.engine if what.holder else engine]))
 
@@ -108,16 +112,16 @@ def compute_all(where: str, me: str, count: str) -> None:
             turn = int(me) * 5 % len(left)
             left = left[turn:] + left[:turn]
             piece = left[:5]
-            store.begin()
-            found = store.claim([(key, 1, f"{me}-{key}") for key in piece], engine, hold=hold)
+            store.journal.begin()
+            found = store.results.claim([(key, 1, f"{me}-{key}") for key in piece], engine, hold=hold)
             mine = [key for key, what in found.items() if not what.result and not what.holder]
             if hold:
-                store.commit()
-                store.begin()
+                store.journal.commit()
+                store.journal.begin()
             rows = [(key, "{}", 1, me, 1.0) for key in mine]
             served = [(key, 1, f"{me}-{key}") for key in piece]
-            store.flush(Batch(results=rows, released=mine, served=served), engine)
-            store.commit()
+            store.journal.flush(WriteBatch(results=rows, released=mine, served=served), engine)
+            store.journal.commit()
             for key in mine:
                 print(json.dumps(key))
             left = [key for key in left if key not in mine and not (key in found and found[key].result)]
@@ -126,9 +130,9 @@ def compute_all(where: str, me: str, count: str) -> None:
 def die(where: str, me: str, run: str) -> None:
     """Writes, and waits in the middle of the transaction to be killed."""
     with open_store(where) as store:
-        store.begin()
-        store.flush(batch(int(run), [2, 3]), "e")
-        store.claim([("k", int(run), "t")], "e")
+        store.journal.begin()
+        store.journal.flush(batch(int(run), [2, 3]), "e")
+        store.results.claim([("k", int(run), "t")], "e")
         with ready():
             pass
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.service.local import LocalRunner
-from penstock.store.base import Event, Run
+from penstock.runners.local import LocalRunner
+from penstock.store.records import Event, RunRecord
 from penstock.store.sql import Store, open_store
 
 T = TypeVar("T")
@@ -81,20 +81,38 @@ class Mother:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.engine.driver"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            cwd=Path(__file__).parents[2], start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "tests.engine.driver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            start_new_session=True,
+        )
         self._running: set[int] = set()
         self._codes: dict[int, int] = {}
 
     def start(
-        self, home: str | Path, flow: str, *params: Mapping[str, Any], store: str = "", on: Mapping[str, str] | None = None,
-        jobs: int = 2, window: float = 0.004, again: bool = True,
-    ) -> int:  # fmt: skip
+        self,
+        home: str | Path,
+        flow: str,
+        *params: Mapping[str, Any],
+        store: str = "",
+        on: Mapping[str, str] | None = None,
+        jobs: int = 2,
+        window: float = 0.004,
+        again: bool = True,
+    ) -> int:
         order = {
-            "do": "start", "home": str(home), "store": store, "flow": flow, "params": list(map(dict, params)), "on": dict(on or {}),
-            "jobs": jobs, "window": window, "again": again,
-        }  # fmt: skip
+            "do": "start",
+            "home": str(home),
+            "store": store,
+            "flow": flow,
+            "params": list(map(dict, params)),
+            "on": dict(on or {}),
+            "jobs": jobs,
+            "window": window,
+            "again": again,
+        }
         pid = int(self._ask(order))
         self._running.add(pid)
         self._codes.pop(pid, None)
@@ -149,7 +167,7 @@ def fold(events: list[Event]) -> dict[str, str]:
 class Picture(NamedTuple):
     """All that is recorded of a run at one moment, and how often each task had started by then."""
 
-    run: Run
+    run: RunRecord
     events: list[Event]
     tasks: dict[str, str]
     started: Counter[str]
@@ -176,15 +194,15 @@ def opened(where: str) -> Iterator[Store]:
 def picture(where: str, said: str | Path, id: str = "") -> Picture | None:
     """Of the only run, or of the one named. None if there is none yet."""
     with open_store(where) as store:
-        store.begin()  # so that all of it is of one moment
+        store.journal.begin()  # so that all of it is of one moment
         try:
-            run = store.run(id) if id else next(iter(store.runs(limit=1)), None)
+            run = store.runs.by_id(id) if id else next(iter(store.runs.newest(limit=1)), None)
             if run is None:
                 return None
-            events = list(store.events(run.number))
-            tasks = {row.task: row.state for row in store.tasks(run.number)}
+            events = list(store.runs.events(run.number))
+            tasks = {row.task: row.state for row in store.runs.tasks(run.number)}
         finally:
-            store.rollback()
+            store.journal.rollback()
     return Picture(run, events, tasks, notes(said))
 
 
@@ -239,9 +257,14 @@ class Command:
             environ["PENSTOCK_STORE"] = store
         with open(self.said, "wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "penstock", *words], cwd=folder, env=environ, stdin=subprocess.DEVNULL, stdout=said,
-                stderr=said, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-m", "penstock", *words],
+                cwd=folder,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
 
     @property
     def pid(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from penstock.graph.evaluate import evaluate, resolve
+from penstock.expressions.evaluate import evaluate, resolve
 from penstock.graph.model import MISSING, Function, Nested, Step, Workflow
 from penstock.plan.expand import decide, each_item
 from penstock.plan.make import make

@@ -64,14 +64,21 @@ class Podman:
             f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/images"\nrunroot = "{folder}/run"\n'
         )
         self.environ = {
-            "PENSTOCK_CONTAINER_TOOL": "podman", "PENSTOCK_CONTAINER_OPTIONS": "--network=none",
-            "CONTAINERS_CONF": str(folder / "containers.conf"), "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
-        }  # fmt: skip
+            "PENSTOCK_CONTAINER_TOOL": "podman",
+            "PENSTOCK_CONTAINER_OPTIONS": "--network=none",
+            "CONTAINERS_CONF": str(folder / "containers.conf"),
+            "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
+        }
 
     def run(self, *words: str, given: bytes = b"") -> str:
         return subprocess.run(
-            ["podman", *words], input=given, env={**os.environ, **self.environ}, check=True, timeout=60, capture_output=True
-        ).stdout.decode()  # fmt: skip
+            ["podman", *words],
+            input=given,
+            env={**os.environ, **self.environ},
+            check=True,
+            timeout=60,
+            capture_output=True,
+        ).stdout.decode()
 
     def containers(self) -> list[str]:
         return self.run("ps", "--all", "--format", "{{.Names}}").split()

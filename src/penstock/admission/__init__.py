@@ -1,4 +1,4 @@
-"""Workloads -> decisions, by Kueue's rules (v0.19.2). Pure and deterministic: no clock, no I/O; whoever calls says what time it is.
+"""Workloads -> decisions, by Kueue's rules (v0.19.2). Pure and deterministic: no clock and no I/O; the caller passes the time.
 
-The engine (every run), the simulator and the conformance test drive the same `queues.Queues`.
+The engine (in every run), the simulator and the conformance tests all use `scheduler.Scheduler`.
 """

@@ -1,5 +1,5 @@
-"""What the flavor search answers: which flavor each resource of each pod set gets, on what terms, and what was in the way of the
-others. Made by flavors; read by preempt, cycle and explain.
+"""What the flavor search returns: which flavor each resource of each pod set gets, in which mode, and why other flavors were rejected.
+flavors makes it; preemption, cycle and explain read it.
 """
 
 from __future__ import annotations
@@ -13,72 +13,73 @@ from penstock.admission.model import Admission, FlavorResource, PodSetAssignment
 
 
 class Mode(IntEnum):
-    """How a flavor could be had, worst to best."""
+    """How a flavor could be assigned, worst to best."""
 
     NO_FIT = 0
     """Not now, or never."""
     NO_CANDIDATES = 1
-    """If somebody were preempted; but there is nobody that may be."""
+    """Only with preemption, and nothing may be preempted."""
     PREEMPT = 2
-    """By preempting in the own queue, at least in part."""
+    """With preemption in its own queue, at least in part."""
     RECLAIM = 3
-    """By preempting in other queues only."""
+    """With preemption in other queues only."""
     FIT = 4
 
 
 KINDS: Final = ("NoFit", "Preempt", "Preempt", "Preempt", "Fit")
+"""By mode: Kueue's name of it outside the flavor search."""
 ALL_TRIED: Final = -1
-_GRAVITY: Final = ("", "WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor")
+_SEVERITY: Final = ("", "WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor")
 
 
-class Choice(NamedTuple):
+class FlavorChoice(NamedTuple):
     flavor: str
     mode: Mode
     tried: int = ALL_TRIED
-    """The index, in its group, of the last flavor looked at. ALL_TRIED: there are none after it."""
+    """The index, in its resource group, of the last flavor that was tried. ALL_TRIED: no flavor is left."""
     level: int = 0
-    """From how far away the quota is borrowed (see Node.level)."""
+    """The borrowing level (see `QuotaNode.level`)."""
 
 
-class Lack(NamedTuple):
-    """One reason why a flavor cannot be had as it is."""
+class FlavorRejection(NamedTuple):
+    """One reason why a flavor does not fit as it is."""
 
     podset: str
     flavor: str
     resource: str
     kind: str
-    """notCovered: the queue has no quota for it · flavorMissing · notNominated: it was not the first choice · taint · affinity ·
-    invalidAffinity · exceedsMax: more than there can ever be · quota: more than is unused."""
+    """notCovered: the queue has no quota for it · flavorMissing · notNominated: the search was limited to other flavors · taint ·
+    affinity · invalidAffinity · exceedsMax: more than there can ever be · quota: more than is unused."""
     asked: int = 0
-    """With what pod sets before it take of the same."""
+    """Including what earlier pod sets take of the same flavor and resource."""
     available: int = 0
     potential: int = 0
     detail: str = ""
-    """The taint, say."""
+    """For example the taint."""
 
 
-class Attempt(NamedTuple):
-    """A flavor that was looked at, and the worst that was found."""
+class FlavorAttempt(NamedTuple):
+    """A flavor that was tried, and the worst result of all its resources."""
 
     flavor: str
     mode: Mode
     level: int
     why: str = ""
-    """NoMatchingFlavor, ExceedsMaxQuota, WaitingForQuota, or nothing."""
+    """NoMatchingFlavor, ExceedsMaxQuota, WaitingForQuota, or empty."""
     group: int = 0
-    """The resource group, of which it is one alternative."""
+    """The resource group. Its flavors are alternatives."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodSetChoice:
     name: str
     count: int
-    flavors: Mapping[str, Choice]
-    """By resource. Empty with reasons: it does not fit."""
+    flavors: Mapping[str, FlavorChoice]
+    """By resource. If it is empty and there are reasons, the pod set does not fit."""
     requests: Mapping[str, int]
     """Of all its pods, by resource."""
-    reasons: tuple[Lack, ...] = ()
-    attempts: tuple[Attempt, ...] = ()
+    reasons: tuple[FlavorRejection, ...] = ()
+    attempts: tuple[FlavorAttempt, ...] = ()
 
     @property
     def mode(self) -> Mode:
@@ -87,29 +88,49 @@ class PodSetChoice:
         return min((choice.mode for choice in self.flavors.values()), default=Mode.NO_FIT)
 
 
-class Memory(NamedTuple):
-    """Where the next search goes on."""
+class ScanProgress(NamedTuple):
+    """Where the next search continues."""
 
-    tried: Mapping[str, Mapping[str, int]]
-    """By pod set, then by resource."""
+    podsets: tuple[PodSetChoice, ...]
     generation: int
+    """Of the ClusterQueue, when the search was made."""
     cycle: int
+    """The number of the cycle that made the search."""
     shape: tuple[Any, ...]
+    """The Workload as it was then."""
 
     @property
     def pending(self) -> bool:
-        """Are there flavors that were not looked at?"""
-        return any(index != ALL_TRIED for tried in self.tried.values() for index in tried.values())
+        """Are there flavors that were not tried?"""
+        return any(choice.tried != ALL_TRIED for podset in self.podsets for choice in podset.flavors.values())
+
+    @property
+    def tried(self) -> tuple[tuple[str, str, int], ...]:
+        """(pod set, resource, index of the last flavor that was tried), sorted."""
+        return tuple(
+            sorted(
+                (podset.name, resource, choice.tried)
+                for podset in self.podsets
+                for resource, choice in podset.flavors.items()
+            )
+        )
+
+    def last_tried(self, podset: str, resource: str) -> int:
+        """The index of the last flavor that was tried."""
+        for found in self.podsets:
+            if found.name == podset and resource in found.flavors:
+                return found.flavors[resource].tried
+        return ALL_TRIED
 
 
 class Assignment(NamedTuple):
     podsets: tuple[PodSetChoice, ...]
     borrowing: int
-    """The largest level of all choices."""
+    """The highest borrowing level of all choices."""
     usage: Mapping[FlavorResource, int]
     mode: Mode
-    """The worst of all pod sets."""
-    memory: Memory | None = None
+    """The worst mode of all pod sets."""
+    progress: ScanProgress | None = None
 
     @property
     def kind(self) -> str:
@@ -117,28 +138,24 @@ class Assignment(NamedTuple):
 
     @property
     def no_fit(self) -> str:
-        """If it does not fit, why: NoMatchingFlavor, ExceedsMaxQuota or WaitingForQuota. Of the flavors of a group the one
-        that came nearest counts, of groups and pod sets the one that is furthest from it."""
+        """Why it does not fit: NoMatchingFlavor, ExceedsMaxQuota or WaitingForQuota. The least severe reason of the flavors of a
+        group counts, and the most severe one of all groups and pod sets."""
         if self.mode is not Mode.NO_FIT:
             return ""
         found = 0
         for podset in self.podsets:
             if podset.mode is not Mode.NO_FIT:
                 continue
-            nearest: dict[int, int] = {} if podset.attempts else {0: _GRAVITY.index("NoMatchingFlavor")}
+            least: dict[int, int] = {} if podset.attempts else {0: _SEVERITY.index("NoMatchingFlavor")}
             for attempt in podset.attempts:
                 if attempt.mode is Mode.NO_FIT:
-                    grave = _GRAVITY.index(attempt.why)
-                    nearest[attempt.group] = min(grave, nearest.get(attempt.group, grave))
-            found = max(found, *nearest.values(), 0)
-        return _GRAVITY[found]
-
-    @property
-    def pending_flavors(self) -> bool:
-        return self.memory is not None and self.memory.pending
+                    severity = _SEVERITY.index(attempt.why)
+                    least[attempt.group] = min(severity, least.get(attempt.group, severity))
+            found = max(found, *least.values(), 0)
+        return _SEVERITY[found]
 
     def needs(self) -> frozenset[FlavorResource]:
-        """What somebody has to be preempted for."""
+        """What something has to be preempted for."""
         return frozenset(
             FlavorResource(choice.flavor, resource)
             for podset in self.podsets
@@ -161,7 +178,7 @@ class Assignment(NamedTuple):
         )
 
     def flavors(self) -> dict[str, dict[str, str]]:
-        """By pod set, then by resource: to search again among these alone."""
+        """By pod set, then by resource: to search again among these only."""
         return {
             podset.name: {resource: choice.flavor for resource, choice in podset.flavors.items()}
             for podset in self.podsets

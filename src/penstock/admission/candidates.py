@@ -1,6 +1,5 @@
-"""Whom a Workload may preempt, and who of them goes first. Called by preempt and fair, who choose among them.
-
-A search takes usage out of the tree and puts it back (`Trial`); it leaves no trace.
+"""Which Workloads another one may preempt, in which order, and what would fit without them. Called by preemption and
+fair_preemption, which choose among the candidates.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from penstock.admission.model import Config, FlavorResource, Policy, Usage, Workload
 from penstock.admission.order import effective_priority, queue_time
-from penstock.admission.quota import Node
-from penstock.admission.state import State
+from penstock.admission.quota import QuotaNode
+from penstock.admission.snapshot import Snapshot
 
 IN_QUEUE: Final = "InClusterQueue"
 RECLAIMED: Final = "InCohortReclamation"
@@ -20,39 +19,34 @@ WHILE_BORROWING: Final = "InCohortReclaimWhileBorrowing"
 FAIR: Final = "InCohortFairSharing"
 
 BUFFER: Final = 300.0
-"""Seconds that a candidate has to be newer by, under SchedulerTimestampPreemptionBuffer."""
+"""Seconds by which a candidate must be newer, with SchedulerTimestampPreemptionBuffer."""
 
 
-class Target(NamedTuple):
-    """A Workload that has to go."""
+class PreemptionTarget(NamedTuple):
+    """A Workload to preempt."""
 
     workload: Workload
     reason: str
 
 
 class Candidate(NamedTuple):
-    """A Workload that may have to go."""
+    """A Workload that may be preempted."""
 
     workload: Workload
-    node: Node
+    node: QuotaNode
     """Of its queue."""
     reason: str
-    below: Node | None = None
-    """The lowest cohort above both queues; None in the own queue."""
+    below: QuotaNode | None = None
+    """The lowest common cohort of both queues. None if it is in the preemptor's own queue."""
     not_borrowing: bool = False
-    """Only if the preemptor's queue does not borrow in the end."""
+    """Valid only if the preemptor's queue does not borrow in the end."""
 
 
-# -- may it? ----------------------------------------------------------------------------------------------------------
+# -- which Workloads --------------------------------------------------------------------------------------------------
 
 
-def may_preempt(preemptor: Workload, candidate: Workload, policy: Policy, config: Config) -> bool:
-    """The policy alone: priorities, and times where they are equal."""
-    return bool(chosen(preemptor, (candidate,), policy, config))
-
-
-def chosen(preemptor: Workload, found: Iterable[Workload], policy: Policy, config: Config) -> list[Workload]:
-    """Those that the policy lets it preempt."""
+def allowed(preemptor: Workload, found: Iterable[Workload], policy: Policy, config: Config) -> list[Workload]:
+    """Those that the policy allows it to preempt: by priority, and by time where priorities are equal."""
     if policy is Policy.ANY:
         return list(found)
     if policy is Policy.NEVER:
@@ -75,25 +69,25 @@ def chosen(preemptor: Workload, found: Iterable[Workload], policy: Policy, confi
 
 
 def holders(
-    state: State, preemptor: Workload, node: Node, policy: Policy, needs: Iterable[FlavorResource]
+    snapshot: Snapshot, preemptor: Workload, node: QuotaNode, policy: Policy, needs: Iterable[FlavorResource]
 ) -> list[Workload]:
-    """Those in a queue that hold something of what is needed, and may be preempted."""
-    found = state.holders.get(node.name)
+    """The Workloads of a queue that hold something of what is needed, and may be preempted."""
+    found = snapshot.holders.get(node.name)
     if not found or policy is Policy.NEVER:
         return []
-    allowed = chosen(preemptor, found.values(), policy, state.config)
-    return [each for each in allowed if not each.held.keys().isdisjoint(needs)]
+    listed = allowed(preemptor, found.values(), policy, snapshot.config)
+    return [each for each in listed if not each.held.keys().isdisjoint(needs)]
 
 
-# -- in which order? --------------------------------------------------------------------------------------------------
+# -- in which order ---------------------------------------------------------------------------------------------------
 
 Order = Callable[[Workload], Any]
 """A sort key."""
 
 
-def plain_order(state: State, now: float) -> Order:
-    """Who is on the way out already; then the lowest priority; then the latest to get its quota."""
-    boosted = state.config.gate("PriorityBoost", False)
+def plain_order(config: Config, now: float) -> Order:
+    """First those that are being evicted already; then the lowest priority; then the latest quota reservation."""
+    boosted = config.gate("PriorityBoost", False)
 
     def key(workload: Workload) -> tuple[bool, int, float, str, str, str]:
         priority = workload.priority + workload.boost if boosted else workload.priority
@@ -103,13 +97,13 @@ def plain_order(state: State, now: float) -> Order:
     return key
 
 
-def full_order(state: State, queue: str, now: float, usage_based: bool = True) -> Order:
-    """As `plain_order`, but those of other queues before those of `queue`; and of Workloads in one queue with admission fair
-    sharing, but from different LocalQueues, the one whose LocalQueue has consumed more goes first."""
-    plain = plain_order(state, now)
-    if state.local_usage is None or not usage_based:
+def full_order(snapshot: Snapshot, queue: str, now: float, usage_based: bool = True) -> Order:
+    """As `plain_order`, but Workloads of other queues come before those of `queue`. Of two Workloads in one ClusterQueue with
+    admission fair sharing that come from different LocalQueues, the one whose LocalQueue has consumed more comes first."""
+    plain = plain_order(snapshot.config, now)
+    if snapshot.local_usage is None or not usage_based:
         return lambda workload: ((key := plain(workload))[0], queue_of(workload) == queue, key)
-    consumed = state.local_usage
+    consumed = snapshot.local_usage
 
     def compare(a: Workload, b: Workload) -> int:
         first, second = plain(a), plain(b)
@@ -118,8 +112,8 @@ def full_order(state: State, queue: str, now: float, usage_based: bool = True) -
         one, other = queue_of(a), queue_of(b)
         if (one == queue) != (other == queue):
             return 1 if one == queue else -1
-        if one == other and a.queue != b.queue and _usage_based(state, one):
-            used, others = consumed(f"{a.namespace}/{a.queue}"), consumed(f"{b.namespace}/{b.queue}")
+        if one == other and a.queue != b.queue and _usage_based(snapshot, one):
+            used, others = consumed(a.local_queue), consumed(b.local_queue)
             if used != others:
                 return -1 if used > others else 1
         return -1 if first < second else int(first > second)
@@ -127,8 +121,8 @@ def full_order(state: State, queue: str, now: float, usage_based: bool = True) -
     return cmp_to_key(compare)
 
 
-def _usage_based(state: State, queue: str) -> bool:
-    found = state.cluster_queues.get(queue)
+def _usage_based(snapshot: Snapshot, queue: str) -> bool:
+    found = snapshot.cluster_queues.get(queue)
     return found is not None and found.usage_based
 
 
@@ -136,41 +130,41 @@ def queue_of(workload: Workload) -> str:
     return workload.admission.cluster_queue if workload.admission is not None else ""
 
 
-# -- what if? ---------------------------------------------------------------------------------------------------------
+# -- what would fit ---------------------------------------------------------------------------------------------------
 
 
-class Trial:
-    """The tree without some Workloads, for one that wants in."""
+class RemovalSimulation:
+    """The quota tree without some Workloads. `restore` must be called at the end."""
 
-    def __init__(self, node: Node, request: Usage) -> None:
+    def __init__(self, node: QuotaNode, request: Usage) -> None:
         self.node = node
         self.request = request
-        self.gone: list[Candidate] = []
-        self.short: dict[FlavorResource, int] = {}
-        """What has still to go at least, as far as `enough` has found out. Whoever goes frees no more than it holds, so that
-        until then there is nothing to look at."""
+        self.removed: list[Candidate] = []
+        self.missing: dict[FlavorResource, int] = {}
+        """A lower bound of what must still be removed, set by `enough`. A removal frees no more than the Workload holds, so
+        while something is missing there is no need to look at the tree."""
 
     def enough(self, listed: Iterable[Candidate]) -> bool:
-        """Do they hold as much as has to go?"""
+        """Do they hold as much as must be removed?"""
         for fr, amount in self.request.items():
-            lack = amount - self.node.available_raw(fr)
-            if lack > 0:
-                self.short[fr] = lack
-                if sum([each.workload.held.get(fr, 0) for each in listed]) < lack:
+            missing = amount - self.node.available_raw(fr)
+            if missing > 0:
+                self.missing[fr] = missing
+                if sum([each.workload.held.get(fr, 0) for each in listed]) < missing:
                     return False
         return True
 
     def remove(self, candidate: Candidate) -> None:
         held = candidate.workload.held
         candidate.node.remove(held)
-        self.gone.append(candidate)
-        for fr in self.short:
+        self.removed.append(candidate)
+        for fr in self.missing:
             if fr in held:
-                self.short[fr] -= held[fr]
+                self.missing[fr] -= held[fr]
 
     def fits(self, borrowing: bool = True) -> bool:
-        for lack in self.short.values():
-            if lack > 0:
+        for missing in self.missing.values():
+            if missing > 0:
                 return False
         node = self.node
         for fr, amount in self.request.items():
@@ -181,49 +175,49 @@ class Trial:
         return True
 
     def fill_back(self, borrowing: bool = True) -> None:
-        """Put back whom it did not take after all: from the last but one to the first, as long as the request fits. Whoever
-        comes back to another queue takes no more than it holds: as long as there is that much to spare, nobody has to look."""
-        stay = self.gone[-1:]
-        self.short = {}
-        spare = self.spare()
-        for candidate in reversed(self.gone[:-1]):
+        """Add Workloads again that need not be removed: from the last but one to the first, while the request fits. A Workload
+        that is added to another queue takes no more than it holds; while that much is spare, the tree need not be looked at."""
+        stay = self.removed[-1:]
+        self.missing = {}
+        spare = self._spare()
+        for candidate in reversed(self.removed[:-1]):
             held = candidate.workload.held
             candidate.node.add(held)
             if candidate.node is not self.node and _covers(spare, held):
                 for fr in spare:
                     spare[fr] -= held.get(fr, 0)
             elif self.fits(borrowing):
-                spare = self.spare()
+                spare = self._spare()
             else:
                 candidate.node.remove(held)
                 stay.append(candidate)
-        self.gone = stay[::-1]
+        self.removed = stay[::-1]
 
-    def spare(self) -> dict[FlavorResource, int]:
+    def _spare(self) -> dict[FlavorResource, int]:
         """What is left beyond the request."""
         return {fr: self.node.available_raw(fr) - amount for fr, amount in self.request.items()}
 
-    def restore(self) -> list[Target]:
-        """As it was before; and who was out at the end."""
+    def restore(self) -> list[PreemptionTarget]:
+        """Put the tree back as it was. Returns the Workloads that were removed."""
         targets = []
-        for candidate in self.gone:
+        for candidate in self.removed:
             candidate.node.add(candidate.workload.held)
-            targets.append(Target(candidate.workload, candidate.reason))
-        self.gone = []
+            targets.append(PreemptionTarget(candidate.workload, candidate.reason))
+        self.removed = []
         return targets
 
 
 def _covers(spare: Usage, held: Usage) -> bool:
-    for fr, left in spare.items():  # noqa: SIM110 (this is asked very often)
+    for fr, left in spare.items():  # noqa: SIM110 (called very often)
         if held.get(fr, 0) > left:
             return False
     return True
 
 
-def borrows_any(node: Node, needs: Iterable[FlavorResource]) -> bool:
+def borrows_any(node: QuotaNode, needs: Iterable[FlavorResource]) -> bool:
     return any(node.borrowing_with(fr, 0) for fr in needs)
 
 
 def requested(usage: Mapping[FlavorResource, int]) -> dict[FlavorResource, int]:
-    """What has to be there: nothing of something needs no room."""
+    """Without amounts of 0, which need no quota."""
     return {fr: amount for fr, amount in usage.items() if amount != 0}

@@ -1,287 +1,268 @@
-"""One scheduling cycle: the head of every line is nominated against the same state, then they are taken one after the other, each
-seeing what those before it take. Called by queues; the flavors and the victims come from flavors and preempt.
+"""One scheduling cycle: all heads are nominated on the same snapshot, then processed one after the other, each with what the earlier
+ones take. The scheduler makes one SchedulingCycle for each cycle, carries out what it decides and requeues the other heads.
 
-Nothing is copied. What a head takes in the course of the cycle is added to the tree itself and taken out again at the end; then
-those that were admitted get it for good. Victims only learn that they must stop: they hold their quota until they have.
+Nothing is copied. What a head takes during the cycle is added to the quota tree, and `end` removes it again; the scheduler then
+reserves the quota of the admitted ones. Preemption targets hold their quota until they have stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.admission import flavors, lifecycle, preempt, tournament
 from penstock.admission.assignment import Assignment, Mode
-from penstock.admission.decisions import Cycle, Decision, Preempted, Victim
-from penstock.admission.hall import Hall
-from penstock.admission.lines import Place, Why, selects
+from penstock.admission.cache import SchedulerCache
+from penstock.admission.candidates import PreemptionTarget
+from penstock.admission.decisions import Decision, TargetRecord
+from penstock.admission.fair_order import in_fair_order
+from penstock.admission.flavors import FlavorAssigner, Pinned, search_counts
 from penstock.admission.model import CheckState, FlavorResource, Policy, Usage, Workload
 from penstock.admission.order import cycle_key
-from penstock.admission.preempt import Target
-from penstock.admission.quota import NO_QUOTA, Node, minus, plus
-from penstock.admission.state import State
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """A head on its way through the cycle."""
-
-    place: Place
-    workload: Workload
-    queue: str
-    node: Node
-    preemptor: bool
-    assignment: Assignment
-    targets: list[Target]
-    nominated_mode: str = ""
-    mode: str = ""
-    why: Why = Why.GENERIC
-    decision: str = ""
-    reason: str = ""
-    note: str = ""
-
-
-class _Run:
-    """What the heads so far have taken."""
-
-    def __init__(self, q: Hall, now: float) -> None:
-        self.q = q
-        self.now = now
-        self.victims: dict[str, Target] = {}
-        self.leaving: dict[str, list[tuple[Node, Usage]]] = {}
-        """By root: what the victims hold."""
-        self.taken: list[tuple[Node, Usage]] = []
-        self.admitted: list[Entry] = []
-        self.skipped: dict[str, int] = {}
-
-    def take(self, node: Node, usage: Usage) -> None:
-        node.add(usage)
-        self.taken.append((node, usage))
-
-    def give_back(self) -> None:
-        for node, usage in reversed(self.taken):
-            node.remove(usage)
-
-    def overlaps(self, targets: list[Target]) -> bool:
-        return bool(self.victims) and any(target.workload.key in self.victims for target in targets)
-
-    def preempt(self, entry: Entry) -> None:
-        self.victims.update((target.workload.key, target) for target in entry.targets)
-        self.leaving.setdefault(self.q.roots[entry.queue], []).extend(self.held_by(entry.targets))
-
-    def held_by(self, targets: list[Target]) -> list[tuple[Node, Usage]]:
-        nodes = self.q.state.tree.queues
-        return [
-            (nodes[target.workload.admission.cluster_queue], target.workload.held)
-            for target in targets
-            if target.workload.admission is not None
-        ]
-
-    def fits(self, entry: Entry) -> bool:
-        """With its own victims gone, and those of the heads before it? They are not the same, or it had been skipped."""
-        gone = self.leaving.get(self.q.roots[entry.queue], [])
-        if entry.targets:
-            gone = gone + self.held_by(entry.targets)
-        for node, usage in gone:
-            node.remove(usage)
-        fits = all(amount <= entry.node.available(fr) for fr, amount in entry.assignment.usage.items())
-        for node, usage in reversed(gone):
-            node.add(usage)
-        return fits
-
-
-def run(q: Hall, now: float, roots: Collection[str] | None = None) -> Cycle:
-    """Over the heads of all lines, or of those below some roots. Marks the roots in which another cycle would do more."""
-    q.state.cycle += 1
-    q.flushed.difference_update(q.trees if roots is None else roots)
-    entries: list[Entry] = []
-    refused: list[Entry] = []
-    q.state.shared = {}
-    for queue, place in _pop(q, roots):
-        entry = _nominate(q, queue, place, now)
-        (refused if entry.decision else entries).append(entry)
-    q.state.shared = None
-    this = _Run(q, now)
-    done: list[Entry] = []
-    for entry in _in_turn(q, entries):
-        _process(this, entry)
-        done.append(entry)
-    this.give_back()
-    preempted = tuple(_carry_out(q, done, now))
-    for entry in this.admitted:
-        entry.workload.admission = entry.assignment.admission(entry.queue)
-        lifecycle.reserve(q, entry.workload, now)
-    parked = {q.roots[entry.queue] for entry in (*done, *refused) if _come_back(q, entry, now)}
-    for entry in done:
-        if entry.decision == "skip" and q.roots[entry.queue] in parked:
-            q.stirred.add(q.roots[entry.queue])  # the one that was in its way does not take part in the next cycle
-    by = {found.by for found in preempted}
-    for entry in done:
-        if entry.decision == "admit" or entry.workload.key in by:
-            q.stir(entry.queue)
-    reserved = tuple(entry.workload.key for entry in this.admitted)
-    return Cycle(
-        now,
-        tuple(
-            q.decisions[entry.workload.key] if entry.decision != "admit" else _told(entry)
-            for entry in (*done, *refused)
-        ),
-        reserved,
-        tuple(key for key in reserved if q.workloads[key].admitted_at is not None),
-        preempted,
-        this.skipped,
-    )
-
-
-def _pop(q: Hall, roots: Collection[str] | None) -> Iterator[tuple[str, Place]]:
-    names: Iterable[str] = (
-        q.roots if roots is None else (name for root in sorted(roots) for name in q.trees.get(root, ()))
-    )
-    for name in names:
-        if name not in q.why_inactive:
-            place = q.lines[name].pop()
-            if place is not None:
-                yield name, place
-
-
-# -- nomination -------------------------------------------------------------------------------------------------------
-
+from penstock.admission.pending import PendingWorkload, RequeueReason
+from penstock.admission.preemption import Preemptor
+from penstock.admission.queues import Head
+from penstock.admission.quota import NO_QUOTA, QuotaNode, minus, plus
 
 _NOTHING = Assignment((), 0, {}, Mode.NO_FIT)
 
 
-def _nominate(q: Hall, queue: str, place: Place, now: float) -> Entry:
-    workload = place.workload
-    preemptor = q.lines[queue].is_preemptor(workload.key)
-    entry = Entry(place, workload, queue, q.state.tree.queues[queue], preemptor, _NOTHING, [])
-    if any(state in (CheckState.RETRY, CheckState.REJECTED) for state in workload.checks.values()):
-        entry.decision, entry.reason, entry.note = "inadmissible", "PendingEvaluation", "an admission check has failed"
-    elif not selects(q.cluster_queues[queue].namespaces, q.labels(workload.namespace)):
-        entry.decision, entry.reason, entry.why = "inadmissible", "Misconfigured", Why.NAMESPACE
-        entry.note = f"ClusterQueue {queue} takes nothing from namespace {workload.namespace}"
-    elif workload.unfit:
-        entry.decision, entry.reason, entry.note = "inadmissible", "Misconfigured", workload.unfit
-    else:
-        entry.assignment, entry.targets = _assign(q.state, workload, queue, now)
-        entry.nominated_mode = entry.mode = entry.assignment.kind
-        workload.memory = entry.assignment.memory
-    return entry
+@dataclass(slots=True, eq=False)
+class CycleEntry:
+    """A head in a cycle, and what was decided about it."""
+
+    pending: PendingWorkload
+    workload: Workload
+    queue: str
+    node: QuotaNode
+    preemptor: bool
+    assignment: Assignment
+    targets: list[PreemptionTarget]
+    nominated_mode: str = ""
+    mode: str = ""
+    requeue_reason: RequeueReason = RequeueReason.GENERIC
+    decision: str = ""
+    """See `Decision.decision`. Empty until it is decided."""
+    reason: str = ""
+    note: str = ""
+
+    def decide(self, decision: str, requeue_reason: RequeueReason, reason: str) -> None:
+        self.decision, self.requeue_reason, self.reason = decision, requeue_reason, reason
+
+    def record(self) -> Decision:
+        return Decision(
+            workload=self.workload.key,
+            cluster_queue=self.queue,
+            decision=self.decision,
+            nominated_mode=self.nominated_mode,
+            mode=self.mode if self.mode != self.nominated_mode else "",
+            borrowing_level=self.assignment.borrowing,
+            podsets=self.assignment.podsets,
+            targets=tuple(
+                TargetRecord(target.key, reason, target.admission.cluster_queue)
+                for target, reason in self.targets
+                if target.admission is not None
+            ),
+            reason=self.reason,
+            note=self.note,
+        )
 
 
-def _assign(
-    state: State, workload: Workload, queue: str, now: float, only: flavors.Pinned | None = None
-) -> tuple[Assignment, list[Target]]:
-    """At full size, or as much of it as fits."""
-    whole = flavors.assign(state, workload, queue, only=only)
-    if whole.mode is Mode.FIT:
-        return whole, []
-    if whole.kind == "Preempt" and (found := _targets(state, workload, queue, whole, now)):
-        return whole, found
-    if state.config.gate("PartialAdmission", True) and any(
-        podset.min_count is not None and podset.count > podset.min_count for podset in workload.podsets
-    ):
+class SchedulingCycle:
+    def __init__(
+        self,
+        cache: SchedulerCache,
+        assigner: FlavorAssigner,
+        preemptor: Preemptor,
+        now: float,
+        waits_for_pods: bool = False,
+    ) -> None:
+        self.cache = cache
+        self.config = cache.config
+        self.snapshot = cache.snapshot
+        self.assigner = assigner
+        self.preemptor = preemptor
+        self.now = now
+        self.waits_for_pods = waits_for_pods
+        """blockAdmission: nothing is admitted while the pods of an admitted Workload are not ready."""
+        self.processed: list[CycleEntry] = []
+        """In order."""
+        self.inadmissible: list[CycleEntry] = []
+        """They were not nominated."""
+        self.admitted: list[CycleEntry] = []
+        self.skipped_preemptions: dict[str, int] = {}
+        self._targets: dict[str, PreemptionTarget] = {}
+        """Of all entries so far, by key."""
+        self._freed: dict[str, list[tuple[QuotaNode, Usage]]] = {}
+        """By root: what these targets hold."""
+        self._taken: list[tuple[QuotaNode, Usage]] = []
 
-        def attempt(counts: tuple[int, ...]) -> tuple[Assignment, list[Target]] | None:
-            part = flavors.assign(state, workload, queue, counts, only=only)
-            if part.mode is Mode.FIT:
-                return part, []
-            victims = _targets(state, workload, queue, part, now) if part.kind == "Preempt" else []
-            return (part, victims) if victims else None
+    def run(self, heads: Iterable[Head]) -> None:
+        for entry in self._ordered(self.nominate(heads)):
+            self.process(entry)
+        self.end()
 
-        if (smaller := flavors.search(workload.podsets, attempt)) is not None:
-            return smaller
-    return whole, []
+    def end(self) -> None:
+        """Remove from the tree what the entries took."""
+        for node, usage in reversed(self._taken):
+            node.remove(usage)
 
+    # -- nomination ---------------------------------------------------------------------------------------------------
 
-def _targets(state: State, workload: Workload, queue: str, assignment: Assignment, now: float) -> list[Target]:
-    if assignment.mode is Mode.NO_CANDIDATES and len(assignment.needs()) == 1:
-        return []  # which is what the search for a flavor has found out
-    return preempt.targets(state, workload, queue, assignment, now)
+    def nominate(self, heads: Iterable[Head]) -> list[CycleEntry]:
+        """The heads that can be processed, with flavors and preemption targets for each."""
+        entries: list[CycleEntry] = []
+        with self.preemptor.unchanged_usage():
+            for head in heads:
+                entry = self._nominate(head)
+                (self.inadmissible if entry.decision else entries).append(entry)
+        return entries
 
-
-def _in_turn(q: Hall, entries: list[Entry]) -> Iterable[Entry]:
-    if q.config.fair_sharing:
-        return tournament.in_turn(q.state, entries)
-    return sorted(
-        entries, key=lambda entry: cycle_key(entry.workload, entry.assignment.borrowing, entry.preemptor, q.config)
-    )
-
-
-# -- one after the other ----------------------------------------------------------------------------------------------
-
-
-def _process(this: _Run, entry: Entry) -> None:
-    overlaps = this.overlaps(entry.targets)
-    if overlaps and this.q.config.gate("RecomputeAssignmentUponPreemptionTargetsOverlap", False):
-        _think_again(this, entry)
-        overlaps = this.overlaps(entry.targets)
-    if entry.mode == "NoFit":
-        entry.decision, entry.why, entry.reason = "noFit", Why.NO_FIT, entry.assignment.no_fit
-    elif entry.mode == "Preempt" and not entry.targets:
-        entry.decision, entry.why, entry.reason = "noPreemptionCandidates", Why.NO_CANDIDATES, "WaitingForQuota"
-        _keep_room(this, entry)
-    elif entry.mode == "DeferredFit":
-        entry.decision, entry.why, entry.reason = "waitForPreemption", Why.PREEMPTING, "WaitingForPreemptedWorkloads"
-        entry.workload.memory = None
-        this.take(entry.node, entry.assignment.usage)
-    elif overlaps or not this.fits(entry):
-        _skip(this, entry, "WaitingForQuota")
-        if entry.mode == "Preempt":
-            this.skipped[entry.queue] = this.skipped.get(entry.queue, 0) + 1
-    else:
-        this.take(entry.node, entry.assignment.usage)
-        if entry.mode == "Preempt":
-            this.preempt(entry)
-            entry.decision, entry.why, entry.reason = "preempt", Why.PREEMPTING, "WaitingForPreemptedWorkloads"
-            entry.workload.memory = None
-        elif this.q.config.block_admission and (this.q.unready or this.admitted):
-            _skip(this, entry, "WaitingForPodsReady")
+    def _nominate(self, head: Head) -> CycleEntry:
+        queue, pending, preemptor = head
+        workload = pending.workload
+        entry = CycleEntry(pending, workload, queue, self.snapshot.tree.queues[queue], preemptor, _NOTHING, [])
+        if any(state in (CheckState.RETRY, CheckState.REJECTED) for state in workload.checks.values()):
+            entry.decide("inadmissible", RequeueReason.GENERIC, "PendingEvaluation")
+            entry.note = "an admission check has failed"
+        elif not self.cache.admits_from(queue, workload.namespace):
+            entry.decide("inadmissible", RequeueReason.NAMESPACE, "Misconfigured")
+            entry.note = f"ClusterQueue {queue} takes nothing from namespace {workload.namespace}"
+        elif workload.unfit:
+            entry.decide("inadmissible", RequeueReason.GENERIC, "Misconfigured")
+            entry.note = workload.unfit
         else:
-            entry.decision = "admit"
-            this.admitted.append(entry)
+            entry.assignment, entry.targets = self._assign(workload, queue)
+            entry.nominated_mode = entry.mode = entry.assignment.kind
+            workload.scan_progress = entry.assignment.progress
+        return entry
+
+    def _assign(
+        self, workload: Workload, queue: str, only: Pinned | None = None
+    ) -> tuple[Assignment, list[PreemptionTarget]]:
+        """At full size, or the largest part of it that fits."""
+        whole = self.assigner.assign(workload, queue, only=only)
+        if whole.mode is Mode.FIT:
+            return whole, []
+        if targets := self._find_targets(workload, queue, whole):
+            return whole, targets
+        if self.config.gate("PartialAdmission", True) and any(
+            podset.min_count is not None and podset.count > podset.min_count for podset in workload.podsets
+        ):
+
+            def attempt(counts: tuple[int, ...]) -> tuple[Assignment, list[PreemptionTarget]] | None:
+                part = self.assigner.assign(workload, queue, counts, only)
+                if part.mode is Mode.FIT:
+                    return part, []
+                targets = self._find_targets(workload, queue, part)
+                return (part, targets) if targets else None
+
+            if (smaller := search_counts(workload.podsets, attempt)) is not None:
+                return smaller
+        return whole, []
+
+    def _find_targets(self, workload: Workload, queue: str, assignment: Assignment) -> list[PreemptionTarget]:
+        if assignment.kind != "Preempt":
+            return []
+        if assignment.mode is Mode.NO_CANDIDATES and len(assignment.needs()) == 1:
+            return []  # the flavor search has simulated the same
+        return self.preemptor.targets(workload, queue, assignment, self.now)
+
+    # -- processing ---------------------------------------------------------------------------------------------------
+
+    def _ordered(self, entries: list[CycleEntry]) -> Iterable[CycleEntry]:
+        if self.config.fair_sharing:
+            return in_fair_order(entries, self.config)
+        return sorted(
+            entries,
+            key=lambda entry: cycle_key(entry.workload, entry.assignment.borrowing, entry.preemptor, self.config),
+        )
+
+    def process(self, entry: CycleEntry) -> None:
+        """Decide about an entry, with what the earlier ones take."""
+        self.processed.append(entry)
+        overlaps = self._overlaps(entry.targets)
+        if overlaps and self.config.gate("RecomputeAssignmentUponPreemptionTargetsOverlap", False):
+            self._assign_again(entry)
+            overlaps = self._overlaps(entry.targets)
+        if entry.mode == "NoFit":
+            entry.decide("noFit", RequeueReason.NO_FIT, entry.assignment.no_fit)
+        elif entry.mode == "Preempt" and not entry.targets:
+            entry.decide("noPreemptionCandidates", RequeueReason.NO_CANDIDATES, "WaitingForQuota")
+            self._reserve_resources(entry)
+        elif entry.mode == "DeferredFit":
+            entry.decide("waitForPreemption", RequeueReason.PREEMPTING, "WaitingForPreemptedWorkloads")
+            entry.workload.scan_progress = None
+            self._take(entry.node, entry.assignment.usage)
+        elif overlaps or not self._fits(entry):
+            self._skip(entry, "WaitingForQuota")
+            if entry.mode == "Preempt":
+                self.skipped_preemptions[entry.queue] = self.skipped_preemptions.get(entry.queue, 0) + 1
+        else:
+            self._take(entry.node, entry.assignment.usage)
+            if entry.mode == "Preempt":
+                entry.decide("preempt", RequeueReason.PREEMPTING, "WaitingForPreemptedWorkloads")
+                entry.workload.scan_progress = None
+                self._targets.update((target.workload.key, target) for target in entry.targets)
+                self._freed.setdefault(self.cache.roots[entry.queue], []).extend(self._held_by(entry.targets))
+            elif self.config.block_admission and (self.waits_for_pods or self.admitted):
+                self._skip(entry, "WaitingForPodsReady")
+            else:
+                entry.decision = "admit"
+                self.admitted.append(entry)
+
+    def _skip(self, entry: CycleEntry, reason: str) -> None:
+        entry.decide("skip", RequeueReason.FAILED, reason)
+        if not self.config.gate("FlavorFungibilityPreserveScanProgress", True):
+            entry.workload.scan_progress = None
+
+    def _assign_again(self, entry: CycleEntry) -> None:
+        """Its targets are preempted for another entry: does it fit beside that one, on the same flavors?"""
+        workload = entry.workload
+        workload.scan_progress = None
+        with self.snapshot.without([target.workload for target in self._targets.values()]):
+            entry.assignment, entry.targets = self._assign(workload, entry.queue, entry.assignment.flavors())
+        workload.scan_progress = entry.assignment.progress
+        entry.mode = "DeferredFit" if entry.assignment.mode is Mode.FIT else entry.assignment.kind
+
+    def _reserve_resources(self, entry: CycleEntry) -> None:
+        """There is nothing that it may preempt. If its queue cannot reclaim its own quota at any time, no later entry may take
+        what it waits for."""
+        can_reclaim = self.snapshot.cluster_queues[entry.queue].preemption.reclaim is Policy.ANY
+        if not can_reclaim or (entry.preemptor and self.config.gate("PrioritizePreemptorWorkloads", False)):
+            self._take(entry.node, resources_to_reserve(entry.node, entry.assignment))
+
+    # -- usage --------------------------------------------------------------------------------------------------------
+
+    def _take(self, node: QuotaNode, usage: Usage) -> None:
+        node.add(usage)
+        self._taken.append((node, usage))
+
+    def _overlaps(self, targets: list[PreemptionTarget]) -> bool:
+        return bool(self._targets) and any(target.workload.key in self._targets for target in targets)
+
+    def _held_by(self, targets: list[PreemptionTarget]) -> list[tuple[QuotaNode, Usage]]:
+        nodes = self.snapshot.tree.queues
+        return [
+            (nodes[target.admission.cluster_queue], target.held)
+            for target, _ in targets
+            if target.admission is not None
+        ]
+
+    def _fits(self, entry: CycleEntry) -> bool:
+        """Without its own targets and those of earlier entries. They do not overlap."""
+        freed = self._freed.get(self.cache.roots[entry.queue], [])
+        if entry.targets:
+            freed = freed + self._held_by(entry.targets)
+        for node, usage in freed:
+            node.remove(usage)
+        fits = all(amount <= entry.node.available(fr) for fr, amount in entry.assignment.usage.items())
+        for node, usage in reversed(freed):
+            node.add(usage)
+        return fits
 
 
-def _skip(this: _Run, entry: Entry, reason: str) -> None:
-    entry.decision, entry.why, entry.reason = "skip", Why.FAILED, reason
-    if not this.q.config.gate("FlavorFungibilityPreserveScanProgress", True):
-        entry.workload.memory = None
-
-
-def _think_again(this: _Run, entry: Entry) -> None:
-    """Its victims are going anyway, for another: is there room for it beside that one, on the same flavors?"""
-    workload, state = entry.workload, this.q.state
-    workload.memory = None
-    with _without(state, [target.workload for target in this.victims.values()]):
-        entry.assignment, entry.targets = _assign(state, workload, entry.queue, this.now, entry.assignment.flavors())
-    workload.memory = entry.assignment.memory
-    entry.mode = "DeferredFit" if entry.assignment.mode is Mode.FIT else entry.assignment.kind
-
-
-@contextmanager
-def _without(state: State, workloads: list[Workload]) -> Iterator[None]:
-    """As if they held nothing, and were nowhere."""
-    holders, generations = dict(state.holders), dict(state.generations)
-    for queue in {workload.admission.cluster_queue for workload in workloads if workload.admission is not None}:
-        state.holders[queue] = dict(state.holders[queue])
-    state.drop_all(workloads)
-    yield
-    state.hold_all(reversed(workloads))
-    state.holders.update(holders)
-    state.generations = generations
-
-
-def _keep_room(this: _Run, entry: Entry) -> None:
-    """There is nobody that it may preempt. If its queue cannot take its own quota back whenever it wants, nobody behind it may
-    take what it is waiting for."""
-    q = this.q
-    always = q.cluster_queues[entry.queue].preemption.reclaim is Policy.ANY
-    if not always or (entry.preemptor and q.config.gate("PrioritizePreemptorWorkloads", False)):
-        this.take(entry.node, room(entry.node, entry.assignment))
-
-
-def room(node: Node, assignment: Assignment) -> dict[FlavorResource, int]:
-    """How much of a queue's quota is kept for a head that needs a preemption."""
+def resources_to_reserve(node: QuotaNode, assignment: Assignment) -> dict[FlavorResource, int]:
+    """How much quota of a queue is kept for a head that needs a preemption."""
     if assignment.kind != "Preempt":
         return dict(assignment.usage)
     found = {}
@@ -294,69 +275,3 @@ def room(node: Node, assignment: Assignment) -> dict[FlavorResource, int]:
         else:
             found[fr] = min(amount, minus(plus(quota.nominal, quota.borrowing), used))
     return found
-
-
-# -- the end of the cycle ---------------------------------------------------------------------------------------------
-
-
-def _carry_out(q: Hall, entries: list[Entry], now: float) -> Iterator[Preempted]:
-    for entry in entries:
-        if entry.decision == "preempt":
-            for target in entry.targets:
-                if target.workload.eviction is None:
-                    by = entry.workload.key
-                    lifecycle.evict(q, target.workload, lifecycle.PREEMPTED, now, target.reason, by)
-                    yield Preempted(target.workload.key, target.reason, by)
-
-
-def _come_back(q: Hall, entry: Entry, now: float) -> bool:
-    """Into line again, or to be parked; is it parked? Where another head has come up, or flavors are left to try, there is more to decide."""
-    line, workload = q.lines[entry.queue], entry.workload
-    if entry.decision == "admit":
-        if line.preemptor == workload.key:
-            line.remove(workload.key)
-        q.decisions.pop(workload.key, None)
-        return False
-    q.decisions[workload.key] = _told(entry)
-    flavors_left = _flavors_left(q, entry)
-    in_line = line.requeue(entry.place, entry.why, now, flavors_left)
-    head = line.head()
-    if (in_line and flavors_left) or (head is not None and head is not entry.place):
-        q.stirred.add(q.roots[entry.queue])
-    return not in_line
-
-
-def _flavors_left(q: Hall, entry: Entry) -> bool:
-    """Has its search not come to an end? Where pod sets hinder each other it may go round in circles: once is enough, so that
-    those behind get their turn."""
-    memory = entry.workload.memory
-    if memory is None or not memory.pending:
-        return False
-    seen = q.scans.setdefault(q.roots[entry.queue], set())
-    here = (
-        entry.workload.key,
-        tuple((name, tuple(sorted(tried.items()))) for name, tried in sorted(memory.tried.items())),
-    )
-    if here in seen:
-        return False
-    seen.add(here)
-    return True
-
-
-def _told(entry: Entry) -> Decision:
-    return Decision(
-        workload=entry.workload.key,
-        cluster_queue=entry.queue,
-        decision=entry.decision,
-        nominated_mode=entry.nominated_mode,
-        mode=entry.mode if entry.mode != entry.nominated_mode else "",
-        borrowing_level=entry.assignment.borrowing,
-        podsets=entry.assignment.podsets,
-        targets=tuple(
-            Victim(target.workload.key, target.reason, target.workload.admission.cluster_queue)
-            for target in entry.targets
-            if target.workload.admission is not None
-        ),
-        reason=entry.reason,
-        note=entry.note,
-    )

@@ -1,4 +1,6 @@
-"""What a cycle has come to, as data. Made by cycle; kept by queues for those that wait, told to callers, read by explain."""
+"""The results of a scheduling cycle, as data. cycle makes them; the scheduler keeps the latest decision about each pending Workload and
+returns them to its caller; explain reads them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import NamedTuple
 from penstock.admission.assignment import PodSetChoice
 
 
-class Victim(NamedTuple):
+class TargetRecord(NamedTuple):
+    """A preemption target."""
+
     key: str
     reason: str
     cluster_queue: str
@@ -20,22 +24,22 @@ class Decision(NamedTuple):
     workload: str
     cluster_queue: str
     decision: str
-    """admit · preempt · noPreemptionCandidates · noFit · skip: lost to a head before it · waitForPreemption: fits when the
-    victims of heads before it have left · inadmissible."""
+    """admit · preempt · noPreemptionCandidates · noFit · skip: an earlier head took the quota · waitForPreemption: it fits when the
+    targets of earlier heads have stopped · inadmissible."""
     nominated_mode: str = ""
-    """Fit, Preempt or NoFit: what it looked like before anybody was processed."""
+    """Fit, Preempt or NoFit: the result before any head was processed."""
     mode: str = ""
-    """What it looked like when its turn came, if that is something else."""
+    """The result when it was processed, if that is different."""
     borrowing_level: int = 0
-    """How far away the quota is that it would take (see Node.level)."""
+    """See `QuotaNode.level`."""
     podsets: tuple[PodSetChoice, ...] = ()
-    """With what was in the way, where something was."""
-    targets: tuple[Victim, ...] = ()
-    """Whom it preempts, or would have if it had not been skipped."""
+    """With the reasons why flavors were rejected."""
+    targets: tuple[TargetRecord, ...] = ()
+    """The Workloads that it preempts, or would have preempted if it had not been skipped."""
     reason: str = ""
-    """Kueue's word for why it waits, say WaitingForQuota."""
+    """Kueue's reason why it waits, for example WaitingForQuota."""
     note: str = ""
-    """In words, where there is nothing in numbers."""
+    """The reason in words, if it has nothing to do with quota."""
 
 
 class Preempted(NamedTuple):
@@ -46,18 +50,16 @@ class Preempted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
+    """One scheduling cycle."""
+
     at: float
     decisions: tuple[Decision, ...] = ()
-    """In the order in which the heads were taken."""
+    """In the order in which the heads were processed."""
     reserved: tuple[str, ...] = ()
-    """They have quota now."""
+    """Workloads that got quota."""
     admitted: tuple[str, ...] = ()
-    """Those of them that wait for no checks."""
+    """Those of them that need not wait for admission checks."""
     preempted: tuple[Preempted, ...] = ()
-    """They must stop, and did not know before."""
+    """Workloads that must stop, and did not have to before."""
     skipped_preemptions: dict[str, int] = field(default_factory=dict)
-    """By ClusterQueue: not carried out, because of another head."""
-
-    @property
-    def changed(self) -> bool:
-        return bool(self.reserved or self.preempted)
+    """By ClusterQueue: preemptions that were not issued because of another head."""

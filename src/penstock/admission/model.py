@@ -1,8 +1,8 @@
-"""Kueue's objects as plain data: what an administrator configures, and the Workload that queues. Built by read (from manifests)
-and by the engine (from reservations); read by everything else here.
+"""Kueue's objects as plain data: what an administrator configures, and the Workload that queues. manifests.read and the engine build
+them; every other module here reads them.
 
-Amounts are integers: cpu in thousandths, every other resource in its base unit, UNLIMITED for what does not fit 63 bits.
-Times are seconds, of whatever clock the caller keeps.
+Amounts are integers: cpu in thousandths, every other resource in its base unit, UNLIMITED for what does not fit into 63 bits.
+Times are seconds of the caller's clock.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any, Final, NamedTuple
 
 UNLIMITED: Final = 2**63 - 1
 PODS: Final = "pods"
-"""The resource of which every pod is one, where a ClusterQueue covers it."""
+"""Each pod counts as one of this resource, in a ClusterQueue that covers it."""
 
 Amounts = Mapping[str, int]
+"""By resource."""
 
 
 class FlavorResource(NamedTuple):
-    """What quota is counted in."""
+    """Quota is counted for each pair of flavor and resource."""
 
     flavor: str
     resource: str
@@ -30,18 +31,22 @@ Usage = Mapping[FlavorResource, int]
 
 
 class Strategy(StrEnum):
+    """queueingStrategy"""
+
     STRICT = "StrictFIFO"
     BEST_EFFORT = "BestEffortFIFO"
 
 
 class Stop(StrEnum):
+    """stopPolicy"""
+
     NONE = "None"
     HOLD = "Hold"
     DRAIN = "HoldAndDrain"
 
 
 class Policy(StrEnum):
-    """Whom a Workload may preempt."""
+    """Which Workloads a Workload may preempt."""
 
     NEVER = "Never"
     LOWER = "LowerPriority"
@@ -50,7 +55,7 @@ class Policy(StrEnum):
 
 
 class WhenCan(StrEnum):
-    """What a flavor search does with a flavor that could be had by borrowing, or by preempting."""
+    """Whether the flavor search stops at a flavor that needs borrowing (whenCanBorrow) or preemption (whenCanPreempt)."""
 
     STOP = "MayStopSearch"
     NEXT = "TryNextFlavor"
@@ -61,7 +66,7 @@ class Preference(StrEnum):
     PREEMPTION = "PreemptionOverBorrowing"
 
 
-# -- what is configured -----------------------------------------------------------------------------------------------
+# -- configuration ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,9 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True)
-class Toleration:
+class PodToleration:
+    """The part of a pod's toleration that decides whether a flavor's taints are tolerated."""
+
     key: str = ""
     operator: str = "Equal"
     value: str = ""
@@ -81,7 +88,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One line of a selector: `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """One expression of a selector. `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
 
     key: str
     operator: str
@@ -90,7 +97,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Which labels are meant: all of the requirements. None at all matches everything."""
+    """Labels match if they meet all requirements. A selector without requirements matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -100,16 +107,16 @@ class ResourceFlavor:
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[PodToleration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
     nominal: int
     borrowing: int | None = None
-    """How much may be used beyond the own quota. None: without limit."""
+    """How much more than its own quota the queue may use. None: no limit."""
     lending: int | None = None
-    """How much of the own quota others may use. None: all."""
+    """How much of its own quota others may use. None: all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,8 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fungibility:
+    """flavorFungibility"""
+
     borrow: WhenCan = WhenCan.STOP
     preempt: WhenCan = WhenCan.NEXT
     preference: Preference | None = None
@@ -146,7 +155,7 @@ class Fungibility:
 
 @dataclass(frozen=True, slots=True)
 class CheckRule:
-    """An admission check that a ClusterQueue asks for; on all flavors if none is named."""
+    """An admission check that a ClusterQueue requires. It applies to all flavors if none is named."""
 
     name: str
     flavors: tuple[str, ...] = ()
@@ -159,7 +168,7 @@ class ClusterQueue:
     cohort: str | None = None
     strategy: Strategy = Strategy.BEST_EFFORT
     namespaces: Selector | None = field(default_factory=Selector)
-    """None matches no namespace."""
+    """namespaceSelector. None matches no namespace."""
     fungibility: Fungibility = field(default_factory=Fungibility)
     preemption: Preemption = field(default_factory=Preemption)
     weight: float = 1.0
@@ -207,17 +216,17 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """AdmissionCheck: that it exists, and is in order."""
+    """AdmissionCheck: that it exists, and whether it is active."""
 
     name: str
     active: bool = True
 
 
 Object = ResourceFlavor | ClusterQueue | Cohort | LocalQueue | PriorityClass | Namespace | Check
-"""What `Queues.apply` takes: everything but Workloads."""
+"""What `Scheduler.apply` takes: every object but Workloads."""
 
 
-# -- what queues ------------------------------------------------------------------------------------------------------
+# -- Workloads --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,13 +234,13 @@ class PodSet:
     name: str = "main"
     count: int = 1
     min_count: int | None = None
-    """Fewer may be admitted, down to this."""
+    """Partial admission: the smallest count that may be admitted."""
     requests: Amounts = field(default_factory=dict)
-    """Of one pod, everything counted in: init containers, overhead, defaults."""
+    """Of one pod, including init containers, overhead and defaults."""
     selector: Mapping[str, str] = field(default_factory=dict)
     affinity: tuple[tuple[Requirement, ...], ...] | None = None
-    """Required node affinity: any of the terms, each with all of its requirements."""
-    tolerations: tuple[Toleration, ...] = ()
+    """Required node affinity: a node matches if it meets all requirements of any term."""
+    tolerations: tuple[PodToleration, ...] = ()
     group: str | None = None
     """podSetGroupName: all pod sets of a group get the same flavors."""
 
@@ -259,20 +268,28 @@ class CheckState(StrEnum):
     REJECTED = "Rejected"
 
 
+class CheckResult(NamedTuple):
+    """What an admission check answers. `message` says why, for example the error of a check that failed to run."""
+
+    state: CheckState
+    message: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Eviction:
     reason: str
     """Preempted, PodsReadyTimeout, AdmissionCheck, ClusterQueueStopped, LocalQueueStopped, Deactivated…"""
     at: float
     preempted: str = ""
-    """Why, if it was preempted: InClusterQueue, InCohortReclamation, InCohortReclaimWhileBorrowing, InCohortFairSharing."""
+    """The reason of a preemption: InClusterQueue, InCohortReclamation, InCohortReclaimWhileBorrowing, InCohortFairSharing."""
     by: str = ""
-    """The key of the Workload that takes its place."""
+    """The key of the Workload that preempts it."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Workload:
-    """One gang in line. Who queues it fills the first part and may read the rest; `Queues` alone changes the rest."""
+    """A group of pods that is admitted together. The caller sets the first part and may read the second; only `Scheduler` changes
+    the second part."""
 
     name: str
     namespace: str = "default"
@@ -286,56 +303,64 @@ class Workload:
     created: float = 0.0
     active: bool = True
     gates: frozenset[str] = frozenset()
-    """admission-gated-by: while there are any it is in no line, and keeps its place by its time of creation."""
+    """admission-gated-by: while there are any, it is in no queue. Its position later is by its time of creation."""
     max_seconds: float | None = None
     """maximumExecutionTimeSeconds"""
     labels: Mapping[str, str] = field(default_factory=dict)
     unfit: str = ""
-    """Why no cycle may consider it (requests above limits, a LimitRange violated), in words; empty if nothing is wrong."""
+    """Why no cycle may admit it (requests above limits, a violated LimitRange). Empty if nothing is wrong."""
 
     reclaimable: dict[str, int] = field(default_factory=dict)
-    """Pods, by pod set, that are not needed any more."""
+    """reclaimablePods: pods, by pod set, that are no longer needed."""
     admission: Admission | None = None
-    """It holds quota while this is set; but one that was deactivated only has it until it has stopped, and holds nothing."""
+    """It holds quota while this is set, except that a deactivated Workload holds nothing and keeps this until it has stopped."""
     held: Mapping[FlavorResource, int] = field(default_factory=dict)
-    """What it holds now: its admission less what was given back (see state)."""
+    """What it holds now: its admission minus the reclaimable pods (see `snapshot.usage_of`)."""
     reserved_at: float | None = None
     admitted_at: float | None = None
-    """Reserved, and all checks are ready."""
+    """Since when quota is reserved and all checks are ready."""
     eviction: Eviction | None = None
-    """It must stop: `Queues.release` when it has."""
+    """It must stop. The caller calls `Scheduler.release` when it has stopped."""
     last_eviction: Eviction | None = None
-    """The latest one that is over, which some queue orders go by."""
+    """The latest completed one. The order of a queue may depend on it."""
     checks: dict[str, CheckState] = field(default_factory=dict)
+    check_messages: dict[str, str] = field(default_factory=dict)
+    """By check, for those that gave one."""
     ready_at: float | None = None
     """PodsReady"""
     was_ready: bool = False
     requeue_at: float | None = None
     requeue_count: int = 0
     held_back: bool = False
-    """Requeued=False: not to be queued until somebody says so."""
+    """Requeued=False: not queued until the cause of its eviction is over."""
     run_seconds: float = 0.0
-    """In earlier admissions."""
+    """How long it ran in earlier admissions."""
     finished: bool = False
-    memory: Any = None
-    """Which flavors were tried, by cycles before (see flavors)."""
-    sums: Any = field(default=None, init=False, repr=False)
-    """What flavors has added up of it already."""
+    scan_progress: Any = None
+    """The flavors that earlier cycles have tried (a `ScanProgress` of `assignment`)."""
+    resources: Any = field(default=None, init=False, repr=False)
+    """A cache of `flavors.pod_set_resources`."""
+    key: str = field(init=False, repr=False)
+    """namespace/name. Like `local_queue` it is made once, because it is read very often."""
+    local_queue: str = field(init=False, repr=False)
+    """The key of its LocalQueue."""
 
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
+    def __post_init__(self) -> None:
+        self.key = f"{self.namespace}/{self.name}"
+        self.local_queue = f"{self.namespace}/{self.queue}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What Kueue reads from its own configuration, and its feature gates where they touch decisions."""
+    """The part of Kueue's Configuration, and of its feature gates, that decisions depend on."""
 
     fair_sharing: bool = False
     strategies: tuple[str, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+    """fairSharing.preemptionStrategies"""
     half_life: float | None = None
-    """admissionFairSharing.usageHalfLifeTime in seconds; None: there is no admission fair sharing."""
+    """admissionFairSharing.usageHalfLifeTime in seconds. None: admission fair sharing is off."""
     sampling: float = 300.0
+    """admissionFairSharing.usageSamplingInterval"""
     resource_weights: Mapping[str, float] = field(default_factory=dict)
     requeue_by_eviction: bool = True
     """waitForPodsReady.requeuingStrategy.timestamp: Eviction (or Creation)."""
@@ -348,7 +373,7 @@ class Config:
     ignore_undeclared: bool = False
     """quotaCheckStrategy: IgnoreUndeclared"""
     gates: Mapping[str, bool] = field(default_factory=dict)
-    """Feature gates that differ from v0.19.2's defaults."""
+    """Feature gates that differ from the defaults of v0.19.2."""
 
     def gate(self, name: str, default: bool) -> bool:
         return self.gates.get(name, default)

@@ -1,6 +1,6 @@
-"""Could pods of this shape stand on nodes of this flavor? Taints, node selector, required node affinity. Called by flavors.
+"""Can pods of this shape run on nodes of this flavor? By taints, node selector and required node affinity. Called by flavors.
 
-Only labels that the flavor itself has are looked at: what a pod says about others is for the cluster's scheduler to decide.
+Only labels that the flavor has are compared. Other labels are left to the scheduler of the cluster.
 """
 
 from __future__ import annotations
@@ -8,32 +8,32 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from penstock.admission.model import PodSet, Requirement, ResourceFlavor, Taint, Toleration
+from penstock.admission.model import PodSet, PodToleration, Requirement, ResourceFlavor, Taint
 
 _PLAIN = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _LOOSE = re.compile(r"[+-]?[0-9]{1,25}")
-"""Affinities also take leading zeros and a plus; tolerations do not."""
+"""In affinities, integers may have leading zeros and a plus sign; in tolerations they may not."""
 
 
-class Invalid(Exception):
+class InvalidAffinity(Exception):
     """An affinity that has no meaning."""
 
 
-def obstacle(podset: PodSet, flavor: ResourceFlavor) -> tuple[str, str] | None:
-    """(kind, detail) of the first thing in the way; None if there is nothing."""
+def mismatch(podset: PodSet, flavor: ResourceFlavor) -> tuple[str, str] | None:
+    """(kind, detail) of the first mismatch. None if there is none."""
     if flavor.taints and (taint := untolerated(podset, flavor)) is not None:
         return "taint", f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
     if not flavor.labels or (not podset.selector and podset.affinity is None):
         return None
     try:
         matches = _selected(podset, flavor.labels)
-    except Invalid as problem:
+    except InvalidAffinity as problem:
         return "invalidAffinity", str(problem)
     return None if matches else ("affinity", "")
 
 
 def untolerated(podset: PodSet, flavor: ResourceFlavor) -> Taint | None:
-    """The flavor's own tolerations are put on the pods, so they count."""
+    """The first taint that is not tolerated. The flavor's own tolerations count, because they are added to the pods."""
     for taint in flavor.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not any(
             tolerates(each, taint) for each in (*podset.tolerations, *flavor.tolerations)
@@ -42,7 +42,7 @@ def untolerated(podset: PodSet, flavor: ResourceFlavor) -> Taint | None:
     return None
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
+def tolerates(toleration: PodToleration, taint: Taint) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -77,7 +77,7 @@ def _selected(podset: PodSet, labels: Mapping[str, str]) -> bool:
             met = [meets(requirement, labels) for requirement in known]
             if all(met):
                 return True
-        except Invalid as found:
+        except InvalidAffinity as found:
             problem = problem or found
     if problem is not None:
         raise problem
@@ -85,27 +85,27 @@ def _selected(podset: PodSet, labels: Mapping[str, str]) -> bool:
 
 
 def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Raises Invalid for a line that has no meaning."""
+    """Raises InvalidAffinity for a requirement that has no meaning."""
     value = labels.get(requirement.key)
     values = requirement.values
     match requirement.operator:
         case "In" | "NotIn":
             if not values:
-                raise Invalid(f"{requirement.key}: {requirement.operator} without values")
+                raise InvalidAffinity(f"{requirement.key}: {requirement.operator} without values")
             return (value in values) == (requirement.operator == "In")
         case "Exists" | "DoesNotExist":
             if values:
-                raise Invalid(f"{requirement.key}: {requirement.operator} takes no values")
+                raise InvalidAffinity(f"{requirement.key}: {requirement.operator} takes no values")
             return (value is not None) == (requirement.operator == "Exists")
         case "Gt" | "Lt":
             bound = _integer(values[0], _LOOSE) if len(values) == 1 else None
             if bound is None:
-                raise Invalid(f"{requirement.key}: {requirement.operator} takes one integer")
+                raise InvalidAffinity(f"{requirement.key}: {requirement.operator} takes one integer")
             number = None if value is None else _integer(value, _LOOSE)
             if number is None:
                 return False
             return number > bound if requirement.operator == "Gt" else number < bound
-    raise Invalid(f"{requirement.key}: {requirement.operator} is not an operator")
+    raise InvalidAffinity(f"{requirement.key}: {requirement.operator} is not an operator")
 
 
 def _integer(text: str, form: re.Pattern[str]) -> int | None:

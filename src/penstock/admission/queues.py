@@ -1,199 +1,186 @@
-"""The state machine that the engine, the simulator and the conformance test hold: what is configured, who waits, who holds what.
+"""The pending Workloads of all ClusterQueues: Kueue's queue manager. The scheduler takes the heads of a cycle from it and gives back
+those that were not admitted; lifecycle puts Workloads in and takes them out.
 
-Callers tell it what happened (`submit`, `finish`, `release`, `reclaim`…) and when, and let it decide (`settle`). It decides
-nothing by itself and knows no clock: the same calls give the same answers. What happens to a Workload is in lifecycle, how a
-decision is made in cycle.
+It also knows in which trees another cycle could decide something (`changed`). A tree, here, is a root cohort with all ClusterQueues
+below it, or a ClusterQueue without a cohort: nothing that happens in one tree matters in another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from typing import NamedTuple
 
-from penstock.admission import cycle, explain, lifecycle, setup
-from penstock.admission.decisions import Cycle
-from penstock.admission.explain import Hold
-from penstock.admission.hall import Hall
-from penstock.admission.lifecycle import Evicted
-from penstock.admission.model import (
-    CheckState,
-    Object,
-    PodSet,
-    Workload,
-)
+from penstock.admission.cache import SchedulerCache
+from penstock.admission.model import ClusterQueue, LocalQueue, Workload
+from penstock.admission.pending import PendingQueue, PendingWorkload, may_queue
+from penstock.admission.workloads import WorkloadIndex
 
 
-class Queues(Hall):
-    # -- what is configured -------------------------------------------------------------------------------------------
+class Head(NamedTuple):
+    """The head of a ClusterQueue, taken out for a cycle."""
 
-    def apply(self, objects: Iterable[Object], now: float) -> list[Evicted]:
-        """Add or replace. Returns who has to stop because of it."""
-        return setup.apply(self, objects, now)
+    queue: str
+    pending: PendingWorkload
+    preemptor: bool
+    """It waits for the preemption targets of an earlier cycle."""
 
-    def delete(self, kind: type[Any], name: str, now: float) -> list[Evicted]:
-        """`name` of a LocalQueue: "namespace/name"."""
-        return setup.delete(self, kind, name, now)
+
+class QueueManager:
+    def __init__(self, cache: SchedulerCache, workloads: WorkloadIndex) -> None:
+        self.cache = cache
+        self.workloads = workloads
+        self.pending: dict[str, PendingQueue] = {}
+        """By ClusterQueue."""
+        self.changed: set[str] = set()
+        """Roots of trees in which a cycle may decide something new."""
+        self._requeued: set[str] = set()
+        """Roots of trees in which no Workload has become inadmissible since all of them were requeued."""
+        self._scans: dict[str, set[Hashable]] = {}
+        """By root: how far flavor searches had come since something changed in the tree."""
 
     # -- Workloads ----------------------------------------------------------------------------------------------------
 
-    def submit(self, workload: Workload, now: float) -> None:
-        """It is new, or it was known to somebody before: with an admission it holds quota from the start."""
-        if workload.key in self.workloads:
-            self.remove(workload.key, now)
-        if workload.finished:
+    def enqueue(self, workload: Workload, now: float) -> None:
+        """Put it into its queue, if it may be in one and there is one."""
+        local_queue = self.cache.local_queues.get(workload.local_queue)
+        if local_queue is None or local_queue.stop != "None" or not may_queue(workload, self.cache.config):
             return
-        self.touched.add(workload.key)
-        self.workloads[workload.key] = workload
-        self.members.setdefault(f"{workload.namespace}/{workload.queue}", {})[workload.key] = None
-        if workload.priority_class is not None and workload.priority_class in self.priority_classes:
-            workload.priority = self.priority_classes[workload.priority_class].value
-        if workload.admission is not None:
-            lifecycle.restore(self, workload, now)
-        else:
+        queue = self.pending.get(local_queue.cluster_queue)
+        if queue is not None:
+            queue.push(workload, now)
+            self.mark_changed(queue.name)
+
+    def dequeue(self, workload: Workload) -> None:
+        queue = self.pending.get(self.cache.queue_of(workload))
+        if queue is not None and queue.remove(workload.key):
+            self.mark_changed(queue.name)
+
+    def update(self, workload: Workload, now: float) -> None:
+        """It has changed: put it into its queue again, or let others be tried if it holds quota."""
+        if workload.admission is None:
             self.enqueue(workload, now)
-            lifecycle.watch(self, workload)
-
-    def ungate(self, key: str, gate: str, now: float) -> None:
-        workload = self.workloads[key]
-        if gate in workload.gates:
-            self.touched.add(key)
-            workload.gates -= {gate}
-            if not workload.gates:
-                self.enqueue(workload, now)
-
-    def set_priority(self, key: str, priority: int, now: float) -> None:
-        self.set_priority_of(self.workloads[key], priority, now)
-
-    def resize(self, key: str, podsets: tuple[PodSet, ...], now: float) -> None:
-        workload = self.workloads[key]
-        if workload.admission is not None:
-            raise ValueError(f"{key} holds quota for its pods as they are")
-        self.touched.add(key)
-        workload.podsets, workload.memory = podsets, None
-        workload.reclaimable = {}  # which was said of the pods there were before
-        sizes = {podset.name: podset.count for podset in podsets}
-        workload.reclaimable = {name: min(n, sizes[name]) for name, n in workload.reclaimable.items() if name in sizes}
-        self.changed(workload, now)
-
-    def reclaim(self, key: str, counts: Mapping[str, int], now: float) -> None:
-        """Pods, by pod set, that are not needed any more. While quota is held there can only be more of them."""
-        workload = self.workloads[key]
-        sizes = {podset.name: podset.count for podset in workload.podsets}
-        found = dict(workload.reclaimable)
-        for name, count in counts.items():
-            least = found.get(name, 0) if workload.admission is not None else 0
-            found[name] = max(least, min(count, sizes.get(name, 0)))
-        if found == workload.reclaimable:
-            return
-        self.touched.add(key)
-        workload.reclaimable = found
-        if workload.admission is not None:
-            lifecycle.shrink(self, workload, now)
         else:
-            self.changed(workload, now)
+            self.requeue_inadmissible(workload.admission.cluster_queue, now)
 
-    def set_active(self, key: str, active: bool, now: float) -> list[Evicted]:
-        return lifecycle.set_active(self, self.workloads[key], active, now)
+    # -- what has changed ---------------------------------------------------------------------------------------------
 
-    def set_check(
-        self, key: str, name: str, state: CheckState, now: float, retry_after: float | None = None
-    ) -> list[Evicted]:
-        return lifecycle.set_check(self, self.workloads[key], name, state, now, retry_after)
+    def mark_changed(self, queue: str) -> None:
+        """A cycle may decide something new in the tree of this ClusterQueue."""
+        root = self.cache.roots.get(queue)
+        if root is not None:
+            self.changed.add(root)
+            self._scans.pop(root, None)
 
-    def ready(self, key: str, now: float, ready: bool = True) -> None:
-        """Are all of its pods up?"""
-        lifecycle.ready(self, self.workloads[key], ready, now)
+    def requeue_inadmissible(self, queue: str, now: float) -> None:
+        """Quota may be free: the inadmissible Workloads in the tree of this ClusterQueue are tried again."""
+        root = self.cache.roots.get(queue)
+        if root is None:
+            return
+        self.mark_changed(queue)
+        if root in self._requeued:
+            return
+        self._requeued.add(root)
+        for name in self.cache.trees[root]:
+            self.retry(name, now)
 
-    def release(self, key: str, now: float) -> None:
-        """It has stopped after an eviction: what it held is free, and it queues again, if it may."""
-        lifecycle.release(self, self.workloads[key], now)
+    def retry(self, queue: str, now: float) -> None:
+        """The inadmissible Workloads of this ClusterQueue become active. Kueue does this up to a second later."""
+        found = self.pending[queue]
+        if found.inadmissible_shapes or found.inadmissible:
+            found.requeue_inadmissible(now, self.cache.admits(queue))
 
-    def look_again(self, key: str, now: float) -> None:
-        """If what held it back is over by now, it queues again."""
-        lifecycle.look_again(self, self.workloads[key], now)
+    def usage_sampled(self) -> None:
+        """What LocalQueues have consumed was sampled, so that the order of some queues may be another."""
+        roots = self.cache.roots
+        self.changed.update(
+            roots[name] for name, queue in self.pending.items() if queue.usage is not None and name in roots
+        )
 
-    def finish(self, key: str, now: float) -> None:
-        workload = self.workloads[key]
-        self.remove(key, now)
-        workload.finished = True
+    def is_new_scan(self, queue: str, progress: Hashable) -> bool:
+        """Has a flavor search come to this point for the first time since something changed in the tree?"""
+        seen = self._scans.setdefault(self.cache.roots[queue], set())
+        if progress in seen:
+            return False
+        seen.add(progress)
+        return True
 
-    def remove(self, key: str, now: float) -> None:
-        workload = self.workloads[key]
-        self.touched.add(key)
-        queue = self.queue_of(workload)
-        lifecycle.let_go(self, workload, now)
-        self.dequeue(workload)
-        if self.ledger is not None:
-            self.ledger.given_up(f"{workload.namespace}/{workload.queue}", key)
-        del self.workloads[key]
-        self.decisions.pop(key, None)
-        self.undecided.pop(key, None)
-        self.lost.pop(key, None)
-        members = self.members[f"{workload.namespace}/{workload.queue}"]
-        del members[key]
-        if not members:
-            del self.members[f"{workload.namespace}/{workload.queue}"]
-        self.flush(queue, now)
+    # -- heads --------------------------------------------------------------------------------------------------------
 
-    # -- time ---------------------------------------------------------------------------------------------------------
-
-    def cycle(self, now: float) -> Cycle:
-        """One scheduling cycle over everything that is in line."""
-        return cycle.run(self, now)
-
-    def settle(self, now: float) -> list[Cycle]:
-        """Whatever can be decided now."""
-        lifecycle.tick(self, now)
-        found = []
-        while self.stirred:
-            roots, self.stirred = self.stirred, set()
-            found.append(cycle.run(self, now, roots))
-            lifecycle.ask_checks(self, found[-1].reserved, now)
-        return found
-
-    def tick(self, now: float) -> list[Evicted]:
-        """What time alone brings about: backoffs end, somebody was not ready in time or ran too long."""
-        return lifecycle.tick(self, now)
-
-    def next_time(self, now: float) -> float | None:
-        """When `tick` will next have something to do."""
-        return lifecycle.next_time(self, now)
-
-    # -- looking ------------------------------------------------------------------------------------------------------
-
-    def gated(self, queue: str) -> list[Workload]:
-        """Who will wait in a ClusterQueue when somebody says so, oldest first."""
-        found = [
-            workload
-            for local_queue, members in self.members.items()
-            if (to := self.local_queues.get(local_queue)) is not None and to.cluster_queue == queue
-            for workload in map(self.workloads.__getitem__, members)
-            if workload.gates and workload.admission is None
-        ]
-        return sorted(found, key=lambda workload: (workload.created, workload.key))
+    def pop_heads(self, roots: Collection[str] | None = None) -> Iterator[Head]:
+        """The head of each active ClusterQueue, in all trees or in those of some roots."""
+        cache = self.cache
+        self._requeued.difference_update(cache.trees if roots is None else roots)
+        names: Iterable[str] = (
+            cache.roots if roots is None else (name for root in sorted(roots) for name in cache.trees.get(root, ()))
+        )
+        for name in names:
+            if name not in cache.why_inactive:
+                queue = self.pending[name]
+                found = queue.pop()
+                if found is not None:
+                    yield Head(name, found, queue.is_preemptor(found.workload.key))
 
     def heads(self) -> dict[str, Workload]:
-        """Who would be tried next, by ClusterQueue."""
+        """The Workloads that would be tried next, by ClusterQueue."""
         found = {}
-        for name, line in sorted(self.lines.items()):
-            head = line.head() if not self.why_inactive.get(name) else None
+        for name, queue in sorted(self.pending.items()):
+            head = queue.head() if not self.cache.why_inactive.get(name) else None
             if head is not None:
                 found[name] = head.workload
         return found
 
-    def is_parked(self, key: str) -> bool:
-        queue = self.queue_of(self.workloads[key])
-        return queue in self.lines and self.lines[queue].is_parked(key)
+    def in_order(self, queue: str) -> list[Workload]:
+        """The Workloads that wait in a ClusterQueue, active or inadmissible."""
+        found = self.pending.get(queue)
+        return found.in_order() if found is not None else []
 
-    def waiting_beside(self, key: str) -> int:
-        """How many wait, in line or parked, that could have what this Workload holds."""
-        root = self.roots.get(self.queue_of(self.workloads[key]))
-        return sum(len(self.lines[name]) for name in self.trees.get(root, ())) if root is not None else 0
+    def waiting_beside(self, queue: str) -> int:
+        """How many Workloads wait in the tree of this ClusterQueue."""
+        root = self.cache.roots.get(queue)
+        return sum(len(self.pending[name]) for name in self.cache.trees[root]) if root is not None else 0
 
-    def explain(self, key: str, now: float) -> Hold:
-        """Why it waits."""
-        return explain.explain(self, key, now)
+    # -- configuration ------------------------------------------------------------------------------------------------
 
-    def hold_kind(self, key: str, now: float) -> str:
-        """The same in a word, without looking at quotas."""
-        return explain.kind_of(self, self.workloads[key], now)[0]
+    def rebuild(self, now: float) -> None:
+        """After the cache was rebuilt: a PendingQueue for each ClusterQueue, and all Workloads are tried again."""
+        for name in [name for name in self.pending if name not in self.cache.cluster_queues]:
+            del self.pending[name]
+        for _, queue in sorted(self.cache.cluster_queues.items()):
+            self._update_queue(queue, now)
+        for name in self.cache.roots:
+            self.retry(name, now)
+            for found in self.pending[name].workloads.values():
+                found.workload.scan_progress = None
+        self.changed, self._requeued = set(self.cache.trees), set()
+
+    def _update_queue(self, queue: ClusterQueue, now: float) -> None:
+        ledger = self.cache.ledger
+        usage = ledger.usage if ledger is not None and queue.usage_based else None
+        found = self.pending.get(queue.name)
+        if found is not None and (found.usage is None) == (usage is None):
+            if found.strategy is not queue.strategy:
+                found.strategy, found.sticky = queue.strategy, False
+            return
+        self.pending[queue.name] = PendingQueue(queue.name, queue.strategy, self.cache.config, usage)
+        for key, local_queue in self.cache.local_queues.items():
+            if local_queue.cluster_queue == queue.name:
+                for workload in self.workloads.of(key):
+                    self.enqueue(workload, now)
+
+    def update_local_queue(self, key: str, new: LocalQueue | None, now: float) -> None:
+        """Add, replace or delete (`new` is None) a LocalQueue in the cache, and move its Workloads."""
+        old = self.cache.local_queues.get(key)
+        moved = old is None or new is None or (old.cluster_queue, old.stop) != (new.cluster_queue, new.stop)
+        if moved and old is not None and (queue := self.pending.get(old.cluster_queue)) is not None:
+            for workload in self.workloads.of(key):
+                queue.remove(workload.key)
+            self.mark_changed(old.cluster_queue)
+        if new is None:
+            self.cache.delete(LocalQueue, key)
+            return
+        self.cache.put(new)
+        if moved:
+            for workload in self.workloads.of(key):
+                self.enqueue(workload, now)
+        elif self.cache.ledger is not None:
+            self.mark_changed(new.cluster_queue)

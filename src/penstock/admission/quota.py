@@ -1,8 +1,9 @@
-"""The quota tree: ClusterQueues are its leaves, cohorts what stands above them. Called by flavors, preempt, fair, cycle and queues.
+"""The quota tree: its leaves are ClusterQueues, its inner nodes are cohorts. The snapshot builds it; flavors, preemption,
+fair_preemption, shares and cycle read it.
 
-Every node knows, for each flavor and resource, the quota of its subtree and the usage that counts against it. A simulation
-changes the very tree and takes the change back: `remove` undoes `add`, and the other way round, exactly. That is why usage is
-a plain sum, never cut off at UNLIMITED: cut off, it could not be undone.
+Each node knows, for each flavor and resource, the quota of its subtree and the usage that counts against it. A simulation changes
+the tree itself and undoes the change: `remove` is the exact inverse of `add`. For this reason usage is a plain sum that is never
+cut off at UNLIMITED.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import NamedTuple
 from penstock.admission.model import UNLIMITED, ClusterQueue, Cohort, FlavorResource, Quota, ResourceGroup, Usage
 
 BELOW_ALL = -(2**63)
-"""What is left when something unlimited is taken from something that is not."""
+"""The result of a limited amount minus an unlimited one."""
 
 
 def plus(a: int, b: int) -> int:
-    """Unlimited and anything is unlimited."""
+    """Unlimited plus anything is unlimited."""
     return UNLIMITED if a >= UNLIMITED or b >= UNLIMITED else min(a + b, UNLIMITED)
 
 
 def minus(a: int, b: int) -> int:
-    """Unlimited stays so when something is taken from it, unless that is unlimited too: then nothing is left."""
+    """Unlimited minus a limited amount is unlimited; unlimited minus unlimited is 0."""
     if a >= UNLIMITED:
         return 0 if b >= UNLIMITED else UNLIMITED
     return BELOW_ALL if b >= UNLIMITED else max(a - b, BELOW_ALL)
@@ -31,21 +32,34 @@ def minus(a: int, b: int) -> int:
 NO_QUOTA = Quota(0)
 
 
-class Group(NamedTuple):
-    """A resource group as the flavor search wants it."""
+class FlavorGroup(NamedTuple):
+    """A resource group, in the form that the flavor search needs."""
 
     number: int
     resources: frozenset[str]
     flavors: tuple[str, ...]
 
 
-class Node:
+class QuotaNode:
     """A ClusterQueue or a cohort in the tree."""
 
     __slots__ = (
-        "_local", "_potential", "active", "children", "groups", "height", "is_queue", "lendable", "name", "parent", "quotas",
-        "subtree", "usage", "weight",
-    )  # fmt: skip
+        "_local",
+        "_potential",
+        "active",
+        "children",
+        "groups",
+        "height",
+        "is_queue",
+        "lendable",
+        "name",
+        "parent",
+        "quotas",
+        "root",
+        "subtree",
+        "usage",
+        "weight",
+    )
 
     def __init__(
         self, name: str, is_queue: bool, groups: Iterable[ResourceGroup] = (), weight: float = 1.0, active: bool = True
@@ -53,15 +67,16 @@ class Node:
         self.name = name
         self.is_queue = is_queue
         self.active = active
-        """An inactive queue's quota and usage count above it, but nobody looks into it."""
-        self.parent: Node | None = None
-        self.children: list[Node] = []
+        """The quota and usage of an inactive queue count in its cohort, but nothing is admitted or preempted in it."""
+        self.parent: QuotaNode | None = None
+        self.root: QuotaNode = self
+        self.children: list[QuotaNode] = []
         """Cohorts, then queues, each sorted by name."""
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, FlavorGroup] = {}
         """By resource."""
         self.quotas: dict[FlavorResource, Quota] = {}
         for number, group in enumerate(groups):
-            found = Group(number, frozenset(group.resources), tuple(each.flavor for each in group.flavors))
+            found = FlavorGroup(number, frozenset(group.resources), tuple(each.flavor for each in group.flavors))
             for resource in group.resources:
                 self.groups.setdefault(resource, found)
             for each in group.flavors:
@@ -71,31 +86,24 @@ class Node:
         self.usage: dict[FlavorResource, int] = {}
         self.weight = weight
         self.height = 0
-        """The longest way down to a leaf."""
+        """The longest path down to a leaf."""
         self._local: dict[FlavorResource, int] = {}
-        """The part of the subtree's quota that is not lent: only where there is a lending limit."""
+        """The part of the subtree's quota that is not lent. Only with a lending limit."""
         self._potential: dict[FlavorResource, int] = {}
         self.lendable: dict[str, int] | None = None
-        """Kept by shares. Like `_potential` it depends on quotas alone, so it lives as long as the tree."""
+        """A cache for shares. Like `_potential` it depends on quotas only, so it is valid as long as the tree."""
 
     def __repr__(self) -> str:
         return f"<{'ClusterQueue' if self.is_queue else 'Cohort'} {self.name}>"
 
-    @property
-    def root(self) -> Node:
-        node = self
-        while node.parent is not None:
-            node = node.parent
-        return node
-
-    def path(self) -> Iterator[Node]:
+    def path(self) -> Iterator[QuotaNode]:
         """From the parent to the root."""
         node = self.parent
         while node is not None:
             yield node
             node = node.parent
 
-    def leaves(self) -> Iterator[Node]:
+    def leaves(self) -> Iterator[QuotaNode]:
         """The active queues at and below it."""
         if self.is_queue:
             if self.active:
@@ -111,7 +119,7 @@ class Node:
         return max(0, minus(self._local.get(fr, 0), self.usage.get(fr, 0))) if self._local else 0
 
     def available_raw(self, fr: FlavorResource) -> int:
-        """What is left here; below zero if more is used than there is, say after a quota was cut."""
+        """What is unused here. Negative if more is used than the quota, for example after the quota was reduced."""
         parent = self.parent
         if parent is None:
             own, used = self.subtree.get(fr, 0), self.usage.get(fr, 0)
@@ -130,7 +138,7 @@ class Node:
         return found if found > 0 else 0
 
     def potential(self, fr: FlavorResource) -> int:
-        """The most there can ever be here, if nothing is in use."""
+        """What would be available if nothing were in use."""
         found = self._potential.get(fr)
         if found is None:
             if self.parent is None:
@@ -144,12 +152,12 @@ class Node:
         return found
 
     def borrowing_with(self, fr: FlavorResource, amount: int) -> bool:
-        """Does it use more than its own with this on top?"""
+        """Does it use more than its own quota with this amount added?"""
         own = self.subtree.get(fr, 0)
         return own < self.usage.get(fr, 0) + amount and own < UNLIMITED
 
     def within(self, frs: Iterable[FlavorResource]) -> bool:
-        """Does it use no more than its own of all of these?"""
+        """Does it use no more than its own quota of all of these?"""
         for fr in frs:
             own = self.subtree.get(fr, 0)
             if own < self.usage.get(fr, 0) and own < UNLIMITED:
@@ -157,8 +165,8 @@ class Node:
         return True
 
     def level(self, fr: FlavorResource, amount: int) -> tuple[int, bool]:
-        """How far away the quota for this much more is: 0 for its own, else the height of the lowest cohort above that has
-        it unused, or of the whole tree if none has. And whether that is less than the whole tree."""
+        """(borrowing level, whether it is below the root). The level is 0 if its own quota covers this amount more, else the
+        height of the lowest cohort above that has it unused, or of the root if none has."""
         if self.parent is None:
             return 0, False
         if not self.borrowing_with(fr, amount):
@@ -172,40 +180,42 @@ class Node:
 
     def add(self, usage: Usage) -> None:
         for fr, amount in usage.items():
-            node: Node | None = self
+            node: QuotaNode | None = self
             while node is not None:
                 used = node.usage.get(fr, 0)
                 node.usage[fr] = used + amount
                 spare = node._local.get(fr, 0) - used if node._local else -used
-                if amount <= (spare if spare > 0 else 0):
-                    break
                 if spare > 0:
                     amount -= spare
+                if amount <= 0:
+                    break
                 node = node.parent
 
     def remove(self, usage: Usage) -> None:
         for fr, amount in usage.items():
-            node: Node | None = self
+            node: QuotaNode | None = self
             while node is not None:
                 used = node.usage.get(fr, 0)
                 node.usage[fr] = used - amount
                 if amount <= 0:
-                    # Less than nothing is never passed on by `add`.
+                    # `add` never passes a negative amount on.
                     break
-                stored = used - node._local.get(fr, 0) if node._local else used
-                if stored <= 0:
+                passed_on = used - node._local.get(fr, 0) if node._local else used
+                if passed_on <= 0:
                     break
-                amount = min(amount, stored)
+                if passed_on < amount:
+                    amount = passed_on
                 node = node.parent
 
-    def sum_up(self) -> None:
-        """Subtree quota and height, from the leaves upward; usage of cohorts follows from that of their queues."""
+    def sum_up(self, root: QuotaNode) -> None:
+        """Subtree quota and height, from the leaves upward. The usage of a cohort follows from that of its queues."""
+        self.root = root
         self.subtree = {fr: quota.nominal for fr, quota in self.quotas.items()}
         if not self.is_queue:
             self.usage = {}
         self.height = 0
         for child in self.children:
-            child.sum_up()
+            child.sum_up(root)
             if child.active:
                 self.height = max(self.height, child.height + 1)
             for fr, amount in child.subtree.items():
@@ -221,8 +231,8 @@ class Node:
         self.lendable = None
 
 
-class Tree:
-    """All ClusterQueues and cohorts. Cohorts in a circle, and whatever hangs on them, are no part of it."""
+class QuotaTree:
+    """All ClusterQueues and cohorts, except cohorts in a cycle and everything below them."""
 
     def __init__(
         self,
@@ -231,7 +241,7 @@ class Tree:
         inactive: Collection[str] = frozenset(),
     ) -> None:
         self.queues = {
-            name: Node(name, True, queue.groups, queue.weight, name not in inactive)
+            name: QuotaNode(name, True, queue.groups, queue.weight, name not in inactive)
             for name, queue in sorted(queues.items())
         }
         named = set(cohorts) | {queue.cohort for queue in queues.values() if queue.cohort}
@@ -240,39 +250,41 @@ class Tree:
         for name in sorted(named):
             cohort = cohorts.get(name)
             self.cohorts[name] = (
-                Node(name, False, weight=0.0) if cohort is None else Node(name, False, cohort.groups, cohort.weight)
+                QuotaNode(name, False, weight=0.0)
+                if cohort is None
+                else QuotaNode(name, False, cohort.groups, cohort.weight)
             )
-        self.circular = {name for name in self.cohorts if _in_circle(name, cohorts)}
+        self.circular = {name for name in self.cohorts if _in_cycle(name, cohorts)}
         for name in self.circular:
             del self.cohorts[name]
         self.cut_off = {name for name, queue in queues.items() if queue.cohort in self.circular}
-        """Queues that no cycle may consider because of a circle above them."""
+        """Queues that cannot admit anything because the cohorts above them form a cycle."""
         for name in self.cut_off:
             del self.queues[name]
         for name, node in self.cohorts.items():
             cohort = cohorts.get(name)
             if cohort is not None and cohort.parent:
-                _hang(node, self.cohorts[cohort.parent])
+                _attach(node, self.cohorts[cohort.parent])
         for name, node in self.queues.items():
             above = queues[name].cohort
             if above:
-                _hang(node, self.cohorts[above])
+                _attach(node, self.cohorts[above])
         for root in self.roots():
-            root.sum_up()
+            root.sum_up(root)
 
-    def roots(self) -> Iterator[Node]:
+    def roots(self) -> Iterator[QuotaNode]:
         for node in (*self.cohorts.values(), *self.queues.values()):
             if node.parent is None:
                 yield node
 
 
-def _hang(node: Node, parent: Node) -> None:
+def _attach(node: QuotaNode, parent: QuotaNode) -> None:
     node.parent = parent
     parent.children.append(node)
 
 
-def _in_circle(name: str, cohorts: Mapping[str, Cohort]) -> bool:
-    """Does the way up from here never end?"""
+def _in_cycle(name: str, cohorts: Mapping[str, Cohort]) -> bool:
+    """Does the path upward never end?"""
     seen = set()
     at: str | None = name
     while at is not None:

@@ -1,8 +1,8 @@
-"""How much a ClusterQueue or cohort uses beyond its own, as one number. Called by fair (victims), tournament (order) and whoever
-shows it.
+"""How much a ClusterQueue or cohort uses beyond its own quota, as one number: the dominant resource share of fair sharing. Called by
+fair_preemption and fair_order.
 
-The number is the largest, over all resources, of what is borrowed out of a thousand of what the parent could ever lend, divided
-by the node's weight. A node of weight 0 that borrows stands above all that have a weight; two of them compare by what they borrow.
+The number is the maximum, over all resources, of borrowed * 1000 / what the parent could ever lend, divided by the node's weight. A
+node of weight 0 that borrows is above all nodes that have a weight; two of them compare by what they borrow.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from collections.abc import Iterable
 from functools import total_ordering
 
 from penstock.admission.model import UNLIMITED, FlavorResource, Usage
-from penstock.admission.quota import Node, minus, plus
+from penstock.admission.quota import QuotaNode, minus, plus
 
 
 @total_ordering
 class Share:
-    """Compares as it counts; the parts are for those who explain it."""
-
     __slots__ = ("borrowed", "dominant", "key", "ratio", "weight")
 
     def __init__(
@@ -26,14 +24,18 @@ class Share:
     ) -> None:
         self.weight = weight
         self.ratio = ratio
-        """Per thousand, before it is divided by the weight."""
+        """Per thousand, before division by the weight."""
         self.dominant = dominant
-        """The resource that it comes from; of equal ones the first by name."""
+        """The resource with the maximum. Of equal ones the first by name."""
         self.borrowed = borrowed
-        """What is borrowed. It may be that nobody could lend it: then the ratio is still 0."""
-        boundless = weight == 0 and ratio != 0
-        self.key = (boundless, ratio if boundless or ratio == 0 else ratio / weight)
-        """What comparisons go by."""
+        """What is borrowed. If the parent can lend nothing of it, the ratio is still 0."""
+        unbounded = weight == 0 and ratio != 0
+        self.key = (unbounded, ratio if unbounded or ratio == 0 else ratio / weight)
+        """What shares are compared by."""
+
+    @property
+    def unbounded(self) -> bool:
+        return self.key[0]
 
     @property
     def borrowing(self) -> bool:
@@ -41,15 +43,15 @@ class Share:
 
     @property
     def weighted(self) -> float:
-        return math.inf if self.key[0] else self.key[1]
+        return math.inf if self.unbounded else self.key[1]
 
     @property
     def rounded(self) -> int:
-        """Rounded up, UNLIMITED for what has no bounds."""
-        return UNLIMITED if self.key[0] else math.ceil(self.key[1])
+        """Rounded up. UNLIMITED if it is unbounded."""
+        return UNLIMITED if self.unbounded else math.ceil(self.key[1])
 
     def borrows_on(self, frs: Iterable[FlavorResource]) -> bool:
-        """Is any of these among what is borrowed?"""
+        """Is any of these borrowed?"""
         return bool(self.borrowed) and not frozenset(self.borrowed).isdisjoint(frs)
 
     def __repr__(self) -> str:
@@ -65,8 +67,8 @@ class Share:
         return self.key < other.key
 
 
-def share(node: Node, extra: Usage | None = None) -> Share:
-    """Of the node as it is, or with `extra` used on top. A root borrows from nobody."""
+def share(node: QuotaNode, extra: Usage | None = None) -> Share:
+    """Of the node as it is, or with `extra` added to its usage. A root does not borrow."""
     parent = node.parent
     if parent is None:
         return Share(node.weight)
@@ -94,18 +96,11 @@ def share(node: Node, extra: Usage | None = None) -> Share:
     return Share(node.weight, ratio, dominant, tuple(borrowed))
 
 
-def lendable(node: Node) -> dict[str, int]:
-    """By resource, over all flavors: the most that the node could ever pass down."""
+def lendable(node: QuotaNode) -> dict[str, int]:
+    """By resource, over all flavors: the most that the node could ever lend to its children."""
     if node.lendable is None:
         found: dict[str, int] = {}
         for fr in node.root.subtree:
             found[fr.resource] = plus(found.get(fr.resource, 0), node.potential(fr))
         node.lendable = found
     return node.lendable
-
-
-def borrowing_on(node: Node, requested: Usage) -> bool:
-    """Does the node borrow on anything that is requested?"""
-    if node.parent is None:
-        return False
-    return any(amount > 0 and fr in node.subtree and node.borrowing_with(fr, 0) for fr, amount in requested.items())

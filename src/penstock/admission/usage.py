@@ -1,8 +1,8 @@
-"""What each LocalQueue has consumed lately: usage-based admission fair sharing. Held by queues where the configuration asks for it;
-lines order by it, the victim search breaks ties with it.
+"""What each LocalQueue has consumed recently: usage-based admission fair sharing. The cache has a UsageLedger if the configuration
+asks for it; PendingQueues order LocalQueues by it, and the preemption search breaks ties with it.
 
-Consumption fades with the configured half-life. What was admitted since the last sample counts at once, as a penalty, so that a
-burst of small Workloads gains nothing. Amounts are whole billionths: sums do not depend on the order in which they came about.
+Consumption decays with the configured half-life. A Workload that gets quota is counted at once, as a penalty, so that a burst of small
+Workloads gains nothing. Amounts are integers in billionths, so that sums do not depend on their order.
 """
 
 from __future__ import annotations
@@ -16,54 +16,55 @@ from penstock.admission.model import UNLIMITED, Amounts, Config, Usage
 
 _UNIT = 10**9
 _CPU_UNIT = 10**6
-"""cpu comes in thousandths."""
+"""cpu is counted in thousandths."""
 
-Fine = dict[str, int]
+Billionths = dict[str, int]
+"""By resource."""
 
 
-def _fine(amounts: Amounts) -> Fine:
+def _billionths(amounts: Amounts) -> Billionths:
     return {name: amount * (_CPU_UNIT if name == "cpu" else _UNIT) for name, amount in amounts.items()}
 
 
-def _times(amounts: Mapping[str, int], factor: float) -> Fine:
+def _times(amounts: Mapping[str, int], factor: float) -> Billionths:
     above, below = Decimal(repr(factor)).as_integer_ratio()
     return {name: amount * above // below for name, amount in amounts.items()}
 
 
-def _add(into: Fine, amounts: Mapping[str, int], sign: int = 1) -> None:
+def _add(into: Billionths, amounts: Mapping[str, int], sign: int = 1) -> None:
     for name, amount in amounts.items():
         into[name] = into.get(name, 0) + sign * amount
 
 
-def fading(elapsed: float, half_life: float) -> float:
-    """Which part of the past is forgotten after so many seconds."""
+def decay(elapsed: float, half_life: float) -> float:
+    """Which part of the consumption is gone after this many seconds."""
     return 1.0 - 0.5 ** (elapsed / half_life) if half_life > 0 else 0.0
 
 
 @dataclass(slots=True)
-class Account:
+class LocalQueueUsage:
     """Of one LocalQueue."""
 
     at: float
-    """Up to when `consumed` is counted."""
-    consumed: Fine = field(default_factory=dict)
-    penalties: dict[str, Fine] = field(default_factory=dict)
-    """Of Workloads that hold quota but are not admitted yet, by key."""
-    running: Fine = field(default_factory=dict)
+    """The time of the last sample."""
+    consumed: Billionths = field(default_factory=dict)
+    penalties: dict[str, Billionths] = field(default_factory=dict)
+    """Of Workloads that have quota but are not admitted yet, by key."""
+    running: Billionths = field(default_factory=dict)
     """What its admitted Workloads hold now."""
 
 
-class Ledger:
+class UsageLedger:
     def __init__(self, config: Config, weight: Callable[[str], float]) -> None:
         assert config.half_life is not None
         self.config = config
         self.half_life = config.half_life
         self.weight = weight
-        """Of a LocalQueue: who has a greater one may consume more."""
-        self.accounts: dict[str, Account] = {}
+        """Of a LocalQueue. One with a greater weight may consume more."""
+        self.accounts: dict[str, LocalQueueUsage] = {}
 
     def usage(self, queue: str) -> float:
-        """What decides between LocalQueues: the lowest comes first."""
+        """What LocalQueues are ordered by: the lowest comes first."""
         weight = self.weight(queue)
         if weight <= 0:
             return inf
@@ -77,15 +78,15 @@ class Ledger:
         return sum(weights.get(name, 1.0) * (total[name] / _UNIT) for name in sorted(total)) / weight
 
     def seed(self, queue: str, consumed: Amounts, now: float) -> None:
-        """What is known from before."""
-        self._account(queue, now).consumed = _fine(consumed)
+        """Set what was consumed before."""
+        self._account(queue, now).consumed = _billionths(consumed)
 
     def reserved(self, queue: str, key: str, asked: Amounts, now: float) -> None:
-        penalty = _times(_fine(asked), fading(self.config.sampling, self.half_life))
+        penalty = _times(_billionths(asked), decay(self.config.sampling, self.half_life))
         self._account(queue, now).penalties[key] = penalty
 
     def given_up(self, queue: str, key: str) -> None:
-        """It will not be admitted: the penalty was for nothing."""
+        """It will not be admitted: remove its penalty."""
         account = self.accounts.get(queue)
         if account is not None:
             account.penalties.pop(key, None)
@@ -96,21 +97,21 @@ class Ledger:
         _add(account.consumed, account.penalties.pop(key, {}))
 
     def changed(self, queue: str, held: Usage, sign: int, now: float) -> None:
-        """An admitted Workload holds this much more, or less."""
+        """Admitted Workloads hold this much more, or (sign -1) less."""
         running = self._account(queue, now).running
         for fr, amount in held.items():
-            _add(running, _fine({fr.resource: min(amount, UNLIMITED)}), sign)
+            _add(running, _billionths({fr.resource: min(amount, UNLIMITED)}), sign)
 
     def sample(self, queue: str, now: float) -> None:
         account = self._account(queue, now)
-        forgotten = fading(max(0.0, now - account.at), self.half_life)
-        consumed = _times(account.consumed, 1 - forgotten)
-        _add(consumed, _times(account.running, forgotten))
+        gone = decay(max(0.0, now - account.at), self.half_life)
+        consumed = _times(account.consumed, 1 - gone)
+        _add(consumed, _times(account.running, gone))
         account.consumed = consumed
         account.at = max(account.at, now)
 
     def sample_due(self, now: float) -> bool:
-        """Take the samples whose time has come. Were there any?"""
+        """Take the samples that are due. Were there any?"""
         found = [queue for queue, account in self.accounts.items() if account.at + self.config.sampling <= now]
         for queue in found:
             if self.half_life > 0:
@@ -125,8 +126,8 @@ class Ledger:
     def forget(self, queue: str) -> None:
         self.accounts.pop(queue, None)
 
-    def _account(self, queue: str, now: float) -> Account:
+    def _account(self, queue: str, now: float) -> LocalQueueUsage:
         account = self.accounts.get(queue)
         if account is None:
-            account = self.accounts[queue] = Account(now)
+            account = self.accounts[queue] = LocalQueueUsage(now)
         return account

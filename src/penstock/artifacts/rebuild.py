@@ -1,21 +1,37 @@
-"""Plain data -> what a function's parameters are annotated with. Called by the workers before they call a function.
+"""Plain data -> what a function's parameters are annotated with. Called by the workers before they call a function, by the
+compiler for constants, and by service for parameters.
 
-Between steps a dataclass is a map and a path is a file or text. A function that says `def train(config: Config, data: Path)`
-gets them back as such, so that it works the same when called plainly. Parameters without an annotation get plain data.
+Between steps a dataclass is a map, a member of an Enum is its value, a date is text and a path is a file or text. A function
+that says `def train(config: Config, mode: Mode, data: Path)` gets them back as such, so that it works the same when called
+plainly. What does not fit the annotation is a Misfit. Parameters without an annotation get plain data.
+
+formats/shim_main does the same in pods of foreign systems.
 """
 
 from __future__ import annotations
 
+import enum
+import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NoReturn
+
+from penstock.artifacts.plain import TEXTS, brief, by_value, member_value, plain
 
 Build = Callable[[Any], Any]
 _WORD = re.compile(r"[A-Za-z_.]+")
 _PLAIN = frozenset(
     "int float str bool None list dict Any any object List Dict Optional Union Sequence Mapping Iterable typing".split()
 )
+
+
+class Misfit(ValueError):
+    """A value that is not what is declared. `fix` says what is."""
+
+    def __init__(self, value: Any, wanted: str, fix: str) -> None:
+        super().__init__(f"{brief(value)}, which is not {wanted}")
+        self.fix = fix
 
 
 def builder(function: Callable[..., Any]) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
@@ -29,16 +45,59 @@ def builder(function: Callable[..., Any]) -> Callable[[dict[str, Any]], dict[str
         hints = typing.get_type_hints(function)
     except Exception:  # the author's annotations may name anything, or nothing
         return None
-    builds = {
-        name: build for name, hint in hints.items() if name != "return" and (build := _build(hint, 0)) is not None
-    }
+    builds = {name: build for name, hint in hints.items() if name != "return" and (build := build_of(hint)) is not None}
     if not builds:
         return None
 
     def convert(given: dict[str, Any]) -> dict[str, Any]:
-        return {name: builds[name](value) if name in builds else value for name, value in given.items()}
+        try:
+            return {name: builds[name](value) if name in builds else value for name, value in given.items()}
+        except Misfit:
+            for name, value in given.items():
+                if name in builds:
+                    _named(builds[name], value, name, function)
+            raise
 
     return convert
+
+
+def _named(build: Build, value: Any, name: str, function: Callable[..., Any]) -> None:
+    try:
+        build(value)
+    except Misfit as error:
+        from penstock.errors import Problem, UserError
+
+        inside = "" if str(error).startswith(brief(value)) else f"{brief(value)}: "
+        message = f"{name} of {getattr(function, '__name__', 'the function')}() is {inside}{error}"
+        raise UserError(Problem("P709", message, error.fix)) from None
+
+
+def result_check(function: Callable[..., Any]) -> Build | None:
+    """Raises Misfit if what the function returned is outside of its Literal or Enum; None if it declares none."""
+    note = getattr(function, "__annotations__", {}).get("return")
+    if note is None or _is_plain(note):
+        return None
+    import typing
+
+    try:
+        hint = typing.get_type_hints(function)["return"]
+    except Exception:
+        return None
+    chosen = _without_none(hint)
+    if typing.get_origin(chosen) is typing.Literal or (isinstance(chosen, type) and issubclass(chosen, enum.Enum)):
+        return build_of(hint)
+    return None
+
+
+def _without_none(hint: Any) -> Any:
+    """`X | None` -> X"""
+    import types
+    import typing
+
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        inner = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        return inner[0] if len(inner) == 1 else hint
+    return hint
 
 
 def _is_plain(note: Any) -> bool:
@@ -47,7 +106,8 @@ def _is_plain(note: Any) -> bool:
     return note in (int, float, str, bool, None, list, dict, object)
 
 
-def _build(hint: Any, depth: int) -> Build | None:
+def build_of(hint: Any, depth: int = 0) -> Build | None:
+    """What makes a value of this annotation out of plain data; None if plain data is right."""
     import types
     import typing
 
@@ -55,57 +115,190 @@ def _build(hint: Any, depth: int) -> Build | None:
         return None
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        return _build(args[0], depth)
+        return build_of(args[0], depth)
+    if origin is typing.Literal:
+        return _literal(args)
     if origin in (typing.Union, types.UnionType):
-        inner = [build for arg in args if arg is not type(None) and (build := _build(arg, depth + 1)) is not None]
-        # Which of several classes a map was cannot be told; a Path or one class beside None can.
-        return None if len(inner) != 1 else lambda value: None if value is None else inner[0](value)
+        return _union(args, depth)
     if hint is str:
         return lambda value: str(value) if isinstance(value, PurePath) else value
     if origin is not None:
         return _container(origin, args, depth)
+    if hasattr(hint, "__supertype__"):
+        return build_of(hint.__supertype__, depth + 1)
     if not isinstance(hint, type):
         return None
     if hint in (tuple, set, frozenset):
         return lambda value: hint(value) if isinstance(value, list) else value
     if issubclass(hint, PurePath):
-        make = Path if hint is PurePath else hint
-        return lambda value: make(value) if isinstance(value, str) else value
+        return _path(Path if hint is PurePath else hint)
+    if issubclass(hint, enum.Enum):
+        return _enum(hint)
+    if (hint.__module__, hint.__name__) in TEXTS:
+        return _text(hint)
     return _class(hint, depth)
 
 
-def _container(origin: Any, args: tuple[Any, ...], depth: int) -> Build | None:
-    if origin in (tuple, set, frozenset):
-        if origin is tuple and args and args[-1] is not Ellipsis:
-            each = [_build(arg, depth + 1) or _same for arg in args]
-            return lambda value: (
-                tuple(build(item) for build, item in zip(each, value, strict=False))
-                if isinstance(value, list)
-                else value
-            )
-        item = (_build(args[0], depth + 1) if args else None) or _same
-        return lambda value: origin(map(item, value)) if isinstance(value, list) else value
-    inner = _build(args[-1], depth + 1) if args else None
-    if inner is None:
+def is_data(value: Any) -> bool:
+    """Scalars, lists and maps. Anything else is an object that a step has passed on as it was."""
+    return isinstance(value, bool | int | float | str | list | dict) and not isinstance(value, enum.Enum)
+
+
+def _path(make: Any) -> Build:
+    def build(value: Any) -> Any:
+        if isinstance(value, str):
+            return make(value)
+        if is_data(value):
+            raise Misfit(value, f"a {make.__name__}", "give the path of a file or folder")
+        return value
+
+    return build
+
+
+def _text(cls: Any) -> Build:
+    example = TEXTS[cls.__module__, cls.__name__]
+
+    def build(value: Any) -> Any:
+        if not is_data(value):
+            return value
+        try:
+            if cls.__module__ == "datetime" and isinstance(value, str):
+                return cls.fromisoformat(value)
+            if isinstance(value, str) or (cls.__name__ == "Decimal" and isinstance(value, int | float)):
+                return cls(str(value))
+        except (ValueError, ArithmeticError):  # decimal.InvalidOperation is of the second kind
+            pass
+        raise Misfit(value, f"a {cls.__name__}", f"write it as {example}")
+
+    return build
+
+
+def _enum(cls: Any) -> Build:
+    def build(value: Any) -> Any:
+        if value is None or isinstance(value, cls):
+            return value
+        if isinstance(value, enum.Enum) and type(value).__qualname__ == cls.__qualname__:
+            value = value.name if not isinstance(value, enum.Flag) else value.value  # its class came along by value
+        try:
+            if by_value(cls):
+                return cls(value)
+        except (ValueError, TypeError):
+            pass
+        if isinstance(value, str) and value in cls.__members__:
+            return cls[value]
+        raise Misfit(value, f"a {cls.__name__}", _choose(value, {m.name: member_value(m) for m in cls}))
+
+    return build
+
+
+def _literal(args: tuple[Any, ...]) -> Build:
+    def build(value: Any) -> Any:
+        for arg in args:
+            if value is arg or (type(value) is type(arg) and value == arg):
+                return arg
+            if isinstance(arg, enum.Enum) and value in (member_value(arg), arg.name):
+                return arg
+        if value is None:
+            return value
+        allowed = {str(plain(arg)): plain(arg) for arg in args}
+        raise Misfit(value, f"one of the {len(args)} values that are declared", _choose(value, allowed))
+
+    return build
+
+
+def _choose(value: Any, allowed: Mapping[str, Any]) -> str:
+    """`use one of 'red', 'blue'`, or `use one of HIGH (3), LOW (1)`: what is nearest to the value first."""
+    import difflib
+
+    given = str(value)[:200].lower()
+
+    def nearness(item: tuple[str, Any]) -> float:
+        return max(difflib.SequenceMatcher(None, str(one).lower(), given).ratio() for one in item)
+
+    found = [
+        repr(one) if str(one).lower() == name.lower() else f"{name} ({one!r})"
+        for name, one in sorted(allowed.items(), key=nearness, reverse=True)
+    ]
+    return f"use one of {', '.join(found[:50])}{', …' if len(found) > 50 else ''}"
+
+
+def _union(args: tuple[Any, ...], depth: int) -> Build | None:
+    inner = [arg for arg in args if arg is not type(None)]
+    if str in inner:  # a path that arrives as text may have been text
+        inner = [arg for arg in inner if arg is not str and not (isinstance(arg, type) and issubclass(arg, PurePath))]
+    builds = [build for arg in inner if (build := build_of(arg, depth + 1)) is not None]
+    if not builds:
         return None
-    build = inner
+    return functools.partial(_one_of, builds, str in args or len(builds) < len(inner))
 
-    def convert(value: Any) -> Any:
-        if isinstance(value, list):
-            return [build(item) for item in value]
-        return {key: build(item) for key, item in value.items()} if isinstance(value, dict) else value
 
-    return convert
+def _one_of(builds: list[Build], others: bool, value: Any) -> Any:
+    """`others`: some of the union's types need no building, so that a value which fits none of the builds may be right."""
+    if value is None:
+        return None
+    found, wrong = [], None
+    for build in builds:
+        try:
+            found.append(build(value))
+        except Misfit as error:
+            wrong = wrong or error
+    if wrong is not None and not found and not others:
+        raise wrong
+    exact = [one for one in found if plain(one) == value] if len(found) > 1 else found
+    # Which of several classes a map was cannot be told.
+    return exact[0] if exact and (len(exact) == 1 or not isinstance(value, dict)) else value
+
+
+def _container(origin: Any, args: tuple[Any, ...], depth: int) -> Build | None:
+    if not isinstance(origin, type) or not issubclass(origin, Iterable):
+        return build_of(origin, depth + 1)
+    if issubclass(origin, Mapping):
+        keys, items = (build_of(arg, depth + 1) for arg in args) if len(args) == 2 else (None, None)
+        if (keys is None and items is None) or (args[0] is str and items is None):
+            return None
+        return functools.partial(_map, keys or _same, items or _same)
+    if origin is tuple and args and args[-1] is not Ellipsis:
+        return functools.partial(_tuple, [build_of(arg, depth + 1) or _same for arg in args])
+    item = build_of(args[0], depth + 1) if args else None
+    if item is None and origin not in (tuple, set, frozenset):
+        return None
+    return functools.partial(_list, origin if origin in (tuple, set, frozenset) else list, item or _same)
+
+
+def _map(keys: Build, items: Build, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {keys(key): items(item) for key, item in value.items()}
+    return _object(value, "a dict")
+
+
+def _list(make: Any, item: Build, value: Any) -> Any:
+    return make(map(item, value)) if isinstance(value, list) else _object(value, "a list")
+
+
+def _tuple(each: list[Build], value: Any) -> Any:
+    if isinstance(value, list) and len(value) == len(each):
+        return tuple(build(item) for build, item in zip(each, value, strict=True))
+    return _object(value, f"a list of {len(each)}")
+
+
+def _object(value: Any, wanted: str) -> Any:
+    """What is no data was passed on by a step as it was."""
+    if is_data(value):
+        raise Misfit(value, wanted, f"give {wanted}")
+    return value
 
 
 def _same(value: Any) -> Any:
     return value
 
 
+# -- classes with fields ----------------------------------------------------------------------------------------------
+
+
 def _class(cls: Any, depth: int) -> Build | None:
-    """A class with fields from the map that it was. A value that does not fit is left as it is: the function will say why."""
+    """A class with fields from the map that it was."""
     if callable(getattr(cls, "model_validate", None)) and hasattr(cls, "model_fields"):
-        return lambda value: cls.model_validate(value) if isinstance(value, dict) else value
+        return functools.partial(_validated, cls)
     if hasattr(cls, "__dataclass_fields__"):
         import dataclasses
 
@@ -120,16 +313,43 @@ def _class(cls: Any, depth: int) -> Build | None:
         hints = typing.get_type_hints(cls)
     except Exception:
         hints = {}
-    builds = {name: _build(hints[name], depth + 1) or _same for name in names if name in hints}
+    builds = {name: build_of(hints[name], depth + 1) or _same for name in names if name in hints}
+    import inspect
+
+    signature = inspect.signature(cls)
 
     def convert(value: Any) -> Any:
-        if not isinstance(value, dict) or not names.keys() >= value.keys():
+        if isinstance(value, list) and issubclass(cls, tuple) and len(value) == len(names):
+            value = dict(zip(names, value, strict=True))
+        if not is_data(value):
             return value
+        if not isinstance(value, dict) or not names.keys() >= value.keys():
+            _no_class(value, cls, names)
         fields = {name: builds.get(name, _same)(item) for name, item in value.items()}
-        made = cls(**{name: item for name, item in fields.items() if names[name]})
+        given = {name: item for name, item in fields.items() if names[name]}
+        try:
+            signature.bind(**given)
+        except TypeError:
+            _no_class(value, cls, names)
+        made = cls(**given)
         for name, item in fields.items():
             if not names[name]:
                 object.__setattr__(made, name, item)
         return made
 
     return convert
+
+
+def _no_class(value: Any, cls: Any, names: Mapping[str, Any]) -> NoReturn:
+    raise Misfit(value, f"a {cls.__name__}", f"give a dict of its fields: {', '.join(names)}")
+
+
+def _validated(cls: Any, value: Any) -> Any:
+    if not is_data(value):
+        return value
+    try:
+        return cls.model_validate(value)
+    except ValueError as error:
+        found = error.errors() if hasattr(error, "errors") else []
+        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found[:3]) or str(error)
+        raise Misfit(value, f"a {cls.__name__}", said) from None

@@ -15,6 +15,7 @@ for the class gets back as the class (artifacts.rebuild); numbers of numpy becom
 
 from __future__ import annotations
 
+import enum
 import json
 import os
 import pathlib
@@ -24,18 +25,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.artifacts.blobs import Blobs
+from penstock.artifacts.plain import fields_of, in_order, member_value
+from penstock.artifacts.regular import check_size, open_regular
+from penstock.expressions.secret import Secret
 from penstock.graph.stored import Stored as Stored
 
 if TYPE_CHECKING:
+    from penstock.expressions.types import Type
     from penstock.graph import model
-    from penstock.graph.types import Type
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+_flat = json.encoder.c_make_encoder and json.encoder.c_make_encoder(  # type: ignore[attr-defined]
+    None, repr, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, True
+)
+"""For maps of scalars, the outputs of most tasks. Python makes its own encoder anew for each call, which takes longer than the call."""
 LIMIT: Final = 65536
 """Plain data whose JSON is longer than this is kept as a blob."""
+_CHUNK: Final = 262144
 _KEY: Final = "$stored"
 _MARK: Final = f'"{_KEY}":'
 _SCALARS: Final = frozenset({int, float, bool, str, type(None)})
+_NOTHING_INSIDE: Final = frozenset({"null", "bool", "int", "float", "str"})
 _MANY: Final = 256
 """So many objects inside an undeclared list or map are kept apart; with more the whole is one blob."""
 _CAREFUL: Final = 10_000
@@ -47,6 +57,13 @@ _CAREFUL: Final = 10_000
 
 def dumps(value: Any) -> str:
     """Compact JSON. Stored values are written as `{"$stored": {…}}`; a map of the user's that has this key is told apart."""
+    if (
+        _flat is not None
+        and type(value) is dict
+        and _KEY not in value
+        and _SCALARS.issuperset(map(type, value.values()))
+    ):
+        return "".join(_flat(value, 0))
     try:
         text = _encode(value)  # nearly always there is nothing special in it
         if _MARK not in text:
@@ -60,6 +77,9 @@ def dumps(value: Any) -> str:
         if type(item) is Stored:
             notes += 1
             return {_KEY: {"kind": item.kind, "digest": item.digest, "size": item.size, "name": item.name}}
+        if type(item) is Secret:
+            notes += 1
+            return {_KEY: {"secret": item.parts}}
         if isinstance(item, range):
             return list(item)
         if isinstance(item, Mapping):
@@ -89,16 +109,18 @@ def _unescape(found: dict[str, Any]) -> Any:
     if len(found) != 1 or _KEY not in found:
         return found
     inside = found[_KEY]
+    if "secret" in inside:
+        return Secret(*inside["secret"])
     return dict(inside["pairs"]) if "pairs" in inside else Stored(**inside)
 
 
 # -- away -------------------------------------------------------------------------------------------------------------
 
 
-def shelve(value: Any, blobs: Blobs, limit: int = LIMIT, type_: Type | None = None, name: str = "result") -> Any:
+def store_value(value: Any, blobs: Blobs, limit: int = LIMIT, type_: Type | None = None, name: str = "result") -> Any:
     """The value as plain data with Stored in it; without a type, whatever it is. Raises ValueError with a sentence if it is
     not of the declared type or cannot be kept at all."""
-    from penstock.graph import types
+    from penstock.expressions import types
 
     type_ = type_ or types.ANY
     if type(value) in _SCALARS and (type(value) is not str or len(value) < limit // 6):
@@ -123,14 +145,42 @@ def shelve(value: Any, blobs: Blobs, limit: int = LIMIT, type_: Type | None = No
 
 
 def _compare(plain: Any, type_: Type, weight: int, name: str) -> None:
-    from penstock.graph import types
+    from penstock.expressions import types
 
     if type_.name in ("any", "object"):
         return
-    good = types.accepts(type_, plain) if weight <= _CAREFUL else types.fits(types.of_value(plain), type_)
+    good = is_of(type_, plain) if weight <= _CAREFUL else types.fits(types.of_value(plain), type_)
     if not good:
-        shown = repr(plain) if not isinstance(plain, Stored) else f"a {plain.kind}"
+        shown = repr(plain) if not isinstance(plain, Stored) else f"a {plain.name or plain.kind}"
         raise ValueError(f"{name} is {shown if len(shown) <= 80 else shown[:79] + '…'}, which is not {type_}")
+
+
+def is_of(type_: Type, value: Any) -> bool:
+    """Is this value, which may be or hold a Stored, of that type? A pickle is no number, truth value or text,
+    and no list of those; it may be a map, whose keys are not text."""
+    from penstock.expressions import types
+
+    if is_plain(value):
+        return types.accepts(type_, value)
+    if type_.name in ("any", "object"):
+        return True
+    if type_.name == "optional":
+        return is_of(type_.args[0], value)
+    if isinstance(value, Stored):
+        match value.kind:
+            case "pickle":
+                return type_.name == "dict" or (
+                    type_.name in ("list", "tuple") and type_.item.name not in _NOTHING_INSIDE
+                )
+            case "json":
+                return type_.name not in ("null", "bool", "file", "dir")
+            case _:
+                return type_.name in ("file", "dir", "str")
+    if isinstance(value, dict):
+        return type_.name == "dict" and all(is_of(type_.item, item) for item in value.values())
+    if type_.name == "tuple" and type_.args:
+        return len(value) == len(type_.args) and all(map(is_of, type_.args, value))
+    return type_.name in ("list", "tuple") and all(is_of(type_.item, item) for item in value)
 
 
 class _TooMany(Exception):
@@ -144,7 +194,7 @@ class _Shelf:
         self.blobs = blobs
         self.leaves = leaves
         """How many objects may still be kept apart."""
-        from penstock.graph.types import ANY
+        from penstock.expressions.types import ANY
 
         self.any = ANY
         self.weight = 0
@@ -198,6 +248,8 @@ class _Shelf:
         return [self.plain(one, item) for one in value]
 
     def other(self, value: Any, want: Type) -> Any:
+        if isinstance(value, enum.Enum) and want.name not in ("any", "object"):
+            return self.scalar(member_value(value), want)
         fields = fields_of(value)
         if fields is not None:
             self.weight += sum(map(len, fields)) + 2 * len(fields)
@@ -216,7 +268,7 @@ class _Shelf:
         ):
             found = list(value)
             if isinstance(value, set | frozenset):
-                found = _in_order(found)
+                found = in_order(found)
             return self.items(found, want)
         return self.leaf(value)
 
@@ -232,31 +284,11 @@ class _Shelf:
         return store_path(path, self.blobs)
 
 
-def _in_order(found: list[Any]) -> list[Any]:
-    """A set as a list that is the same in every process, if its elements have an order."""
-    try:
-        return sorted(found)
-    except TypeError:
-        return found
-
-
-def fields_of(value: Any) -> dict[str, Any] | None:
-    """What a dataclass, named tuple or pydantic model holds; None for everything else."""
-    cls = type(value)
-    names = getattr(cls, "__dataclass_fields__", None)
-    if names is not None and not isinstance(value, type):
-        import dataclasses
-
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, tuple) and hasattr(cls, "_fields"):
-        return dict(zip(cls._fields, value, strict=True))
-    if hasattr(cls, "model_fields") and callable(getattr(cls, "model_validate", None)):
-        return {name: getattr(value, name) for name in cls.model_fields}
-    return None
-
-
 def _pickled(value: Any, blobs: Blobs, name: str) -> Stored:
     """By pickle; by cloudpickle where classes or functions in it have no module that another process could import."""
+    if not blobs.pickles:
+        fix = "return plain data, a dataclass, a pydantic model or a file, or set PENSTOCK_PICKLES=yes"
+        raise _forbidden(f"{name} is a {type(value).__name__}, which can only be passed on as a pickle", fix)
     try:
         data = pickle.dumps(value, protocol=5)
         if b"__main__" in data:
@@ -275,8 +307,14 @@ def _pickled(value: Any, blobs: Blobs, name: str) -> Stored:
     return Stored("pickle", blobs.put(data), len(data), type(value).__qualname__)
 
 
+def _forbidden(message: str, fix: str) -> Exception:
+    from penstock.errors import Problem, UserError
+
+    return UserError(Problem("P749", f"{message}, and PENSTOCK_PICKLES=no forbids pickles", fix))
+
+
 def store_path(path: Path, blobs: Blobs) -> Stored:
-    """A file or folder as a Stored."""
+    """A file or folder as a Stored. Raises ValueError with a sentence."""
     if path.is_dir():
         from penstock.artifacts import folders
 
@@ -286,7 +324,7 @@ def store_path(path: Path, blobs: Blobs) -> Stored:
         raise ValueError(
             f"there is no file {str(path)!r}; a path that a step gives back must be there. Text: str(path)"
         )
-    digest, size = blobs.put_file(path)
+    digest, size = blobs.put_file(path)  # of a link: what it leads to
     return Stored("file", digest, size, path.name)
 
 
@@ -305,17 +343,17 @@ def is_plain(value: Any) -> bool:
     return not isinstance(value, Stored)
 
 
-def load(value: Any, blobs: Blobs, folder: Path | Callable[[], Path]) -> Any:
+def load_value(value: Any, blobs: Blobs, folder: Path | Callable[[], Path]) -> Any:
     """What a consumer works with: the objects themselves, and files as paths below `folder`, which is made if needed."""
     if is_plain(value):
         return value
     if isinstance(value, list | tuple):
-        return [load(item, blobs, folder) for item in value]
+        return [load_value(item, blobs, folder) for item in value]
     if isinstance(value, dict):
-        return {key: load(item, blobs, folder) for key, item in value.items()}
+        return {key: load_value(item, blobs, folder) for key, item in value.items()}
     assert isinstance(value, Stored)
     if value.kind == "json":
-        return load(loads(blobs.get(value.digest).decode()), blobs, folder)
+        return load_value(loads(blobs.get(value.digest).decode()), blobs, folder)
     if value.kind == "pickle":
         return _unpickled(value, blobs)
     place = folder() if callable(folder) else folder
@@ -336,6 +374,9 @@ def fetch(value: Stored, blobs: Blobs, to: Path) -> Path:
 
 
 def _unpickled(value: Stored, blobs: Blobs) -> Any:
+    if not blobs.pickles:
+        fix = "run the step that made it again with plain data as its result, or set PENSTOCK_PICKLES=yes"
+        raise _forbidden(f"the value of class {value.name} is stored as a pickle", fix)
     data = blobs.get(value.digest)
     try:
         return pickle.loads(data)
@@ -363,8 +404,7 @@ def read_output(output: model.Output, path: Path, blobs: Blobs, loosely: bool = 
             raise ValueError(f"the output {output.name!r} is a {stored.kind}, which is not {type_}")
         return stored
     try:
-        with open(path, "rb") as file:
-            text = file.read().decode()
+        text = _read(path, blobs.limits.value, f"the output {output.name!r}").decode()
     except FileNotFoundError:
         raise ValueError(f"the output {output.name!r} was not written: there is no file {path}") from None
     except IsADirectoryError:
@@ -372,7 +412,21 @@ def read_output(output: model.Output, path: Path, blobs: Blobs, loosely: bool = 
     except UnicodeDecodeError:
         raise ValueError(f"the output {output.name!r} is not text; declare its type as file") from None
     value = _parsed(text.removesuffix("\n"), type_, output.name)
-    return shelve(value, blobs, type_=type_, name=f"the output {output.name!r}")
+    return store_value(value, blobs, type_=type_, name=f"the output {output.name!r}")
+
+
+def _read(path: Path, limit: int, what: str) -> bytes:
+    """Raises ValueError with a sentence, OSError."""
+    pieces: list[bytes] = []
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size  # of a file of the kernel it is 0
+        check_size(what, size, limit, "PENSTOCK_LARGEST_VALUE")
+        size = 0
+        while piece := file.read(_CHUNK):
+            size += len(piece)
+            check_size(what, size, limit, "PENSTOCK_LARGEST_VALUE")
+            pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _parsed(text: str, type_: Type, name: str) -> Any:
@@ -429,7 +483,7 @@ def write_input(given: model.Input, value: Any, path: Path, blobs: Blobs) -> Non
 
 def as_text(value: Any, blobs: Blobs) -> str:
     """A value as a word of a command or the content of a file. Stored plain data is read; a stored file is named."""
-    from penstock.graph.evaluate import to_text
+    from penstock.expressions.evaluate import to_text
 
     if isinstance(value, Stored) and value.kind == "json":
         value = loads(blobs.get(value.digest).decode())

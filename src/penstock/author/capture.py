@@ -1,122 +1,83 @@
-"""What determines a function's result, as far as its code goes: one digest. Called by jobs for every function step.
+"""The functions that steps are made of. Called by tasks and the compiler for every function step; read by pack and service.
 
-The digest covers the function's own source and, transitively, every function, class and constant of the author's that it
-names, and whole files of the author's modules that it goes through. Comments, blank lines and decorators do not count:
-resources must not change identity. Installed packages do not count either; an image, or `cache=Cache(version=…)`, speaks for
-those (docs/ideas/identity.md).
+A step names its function by module, name and code digest. This module remembers the function itself, so that the process
+that built a workflow can call its functions, and pack can ship them to other processes.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
-import decimal
-import dis
-import enum
-import functools
-import hashlib
-import importlib.util
-import inspect
-import io
-import re
 import sys
-import sysconfig
-import textwrap
-import tokenize
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.graph.codec import canonical
+from penstock.author.annotations import hints_of
+from penstock.author.code_digest import code_digest
+from penstock.errors import Source
+from penstock.expressions.parse import Expr, simple_path
 from penstock.graph.model import Function, Workflow
 
-_OURS = str(Path(__file__).parent.parent)
+FunctionKey = tuple[str, str, str]
+"""Module, name and code, as a Function step has them."""
 
 
-@functools.cache
-def installed() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    return tuple({paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_OURS})
+@dataclasses.dataclass(frozen=True, slots=True)
+class CapturedFunction:
+    """A function and its surroundings. They are kept because load removes the modules of a file, and its folder from
+    sys.path, once the workflow in it is known."""
+
+    function: Callable[..., Any]
+    module: types.ModuleType | None
+    path: tuple[str, ...]
+    """sys.path when the step was made."""
 
 
-def _is_authors(module_name: str | None) -> bool:
-    module = sys.modules.get(module_name or "")
-    if module is None:
-        return True
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return module_name == "__main__" or not hasattr(module, "__spec__") or module.__spec__ is None
-    return not any(str(Path(file).absolute()).startswith(path) for path in installed())
+captured: dict[FunctionKey, CapturedFunction] = {}
+"""Every function of this process that a step was made of."""
+compiled: dict[tuple[str, Source | None], Callable[..., Any]] = {}
+"""Every @workflow function of this process whose graph was read, by the name and source of its workflow."""
+_digests: dict[Callable[..., Any], str] | None = None
+
+
+@contextlib.contextmanager
+def cached_digests() -> Iterator[None]:
+    """Inside, the code of each function is read once. For the time that a file is loaded: its code does not change then."""
+    global _digests
+    before, _digests = _digests, {}
+    try:
+        yield
+    finally:
+        _digests = before
+
+
+def recorded(function: Callable[..., Any]) -> str:
+    """Remembers the function. Returns the digest of its code."""
+    if _digests is not None and function in _digests:
+        return _digests[function]
+    code = code_digest(function)
+    if _digests is not None:
+        _digests[function] = code
+    module = sys.modules.get(function.__module__ or "__main__")
+    captured[module_of(function), function.__qualname__, code] = CapturedFunction(function, module, tuple(sys.path))
+    return code
 
 
 def module_of(function: Callable[..., Any]) -> str:
-    """Where the function can be imported from: the program that is being run goes by its file's name."""
+    """The name that the function's module is imported by. For the program that is being run, its file's name."""
     name = function.__module__ or "__main__"
     if name != "__main__":
         return name
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     stem = Path(file).stem if file else ""
-    return stem if name == "__main__" and stem.isidentifier() and stem != "__main__" else name
+    return stem if stem.isidentifier() and stem != "__main__" else name
 
 
-def code_digest(function: Callable[..., Any]) -> str:
-    """`sha256:…` of everything of the author's that this function runs."""
-    parts: Parts = {}
-    _visit(function, parts)
-    found = sorted(set(parts.values()))
-    return "sha256:" + hashlib.sha256(canonical(found).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-Key = tuple[str, str, str]
-"""Module, name and code, as a Function step has them."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Live:
-    """A function that a step was made of, with what must be remembered of its surroundings to find its code again: a
-    loaded file's neighbours are forgotten once the workflow in it is known."""
-
-    function: Callable[..., Any]
-    module: types.ModuleType | None
-    path: tuple[str, ...]
-    """sys.path of that time."""
-
-
-live: dict[Key, Live] = {}
-"""Every function of this process that a step was made of. Read by pack."""
-
-
-_remembered: dict[Callable[..., Any], str] | None = None
-
-
-@contextlib.contextmanager
-def remembering() -> Iterator[None]:
-    """While a file is loaded each function is looked at once, however many steps are made of it."""
-    global _remembered
-    before, _remembered = _remembered, {}
-    try:
-        yield
-    finally:
-        _remembered = before
-
-
-def recorded(function: Callable[..., Any]) -> str:
-    """The function's code digest; the function itself is kept at hand for whoever runs the workflow from this process."""
-    if _remembered is not None and function in _remembered:
-        return _remembered[function]
-    code = code_digest(function)
-    if _remembered is not None:
-        _remembered[function] = code
-    module = sys.modules.get(function.__module__ or "__main__")
-    live[module_of(function), function.__qualname__, code] = Live(function, module, tuple(sys.path))
-    return code
-
-
-def function_keys(workflow: Workflow) -> list[Key]:
-    """Of every function step, wherever it stands in the workflow; each once, in order."""
-    found: dict[Key, None] = {}
+def function_keys(workflow: Workflow) -> list[FunctionKey]:
+    """Of every function step in the workflow and its definitions; each once, in order."""
+    found: dict[FunctionKey, None] = {}
     for part in (workflow, *workflow.definitions):
         for step in (*part.steps, *part.on_exit):
             if isinstance(step.action, Function):
@@ -124,202 +85,30 @@ def function_keys(workflow: Workflow) -> list[Key]:
     return list(found)
 
 
-def live_functions(workflow: Workflow) -> dict[Key, Callable[..., Any]]:
-    """Those functions of a workflow that this very process has at hand: they need not be loaded again to be called here."""
-    return {key: live[key].function for key in function_keys(workflow) if key in live}
+def declared(workflow: Workflow) -> dict[str, Any]:
+    """The annotations of the @workflow function that this workflow was made of; `return` is among them. Empty if there is none."""
+    function = compiled.get((workflow.name, workflow.source))
+    return {} if function is None else hints_of(function)
 
 
-Parts = dict[Any, tuple[str, str]]
-"""What was seen, by identity -> (name, text). Modules are not named: `__main__` and `flow` may be the same file."""
+def declared_result(workflow: Workflow) -> Any:
+    """What the @workflow function says that it returns; if it says nothing, the function of the step whose output it is."""
+    hint = declared(workflow).get("return", Any)
+    path = simple_path(workflow.outputs[0].value.text) if _is_expression(workflow) else None
+    if hint is not Any or path is None or len(path) != 4 or path[0] != "steps":
+        return hint
+    step = next((one for one in workflow.steps if one.name == path[1]), None)
+    if step is None or not isinstance(step.action, Function):
+        return Any
+    known = captured.get((step.action.module, step.action.name, step.action.code))
+    hint = Any if known is None else hints_of(known.function).get("return", Any)
+    return hint if step.each is None else types.GenericAlias(list, (hint,))
 
 
-def _visit(thing: Any, parts: Parts) -> None:
-    thing = inspect.unwrap(thing)
-    if id(thing) in parts:
-        return
-    parts[id(thing)] = (f"{getattr(thing, '__qualname__', thing)}", _source_of(thing))
-    if isinstance(thing, type):
-        _visit_class(thing, parts)
-    elif isinstance(thing, types.FunctionType):
-        _names(thing, parts)
+def _is_expression(workflow: Workflow) -> bool:
+    return len(workflow.outputs) == 1 and isinstance(workflow.outputs[0].value, Expr)
 
 
-def _visit_class(cls: type, parts: Parts) -> None:
-    for base in cls.__bases__:
-        if base is not object and _is_authors(base.__module__):
-            _visit(base, parts)
-    for name, member in vars(cls).items():
-        member = getattr(member, "__func__", member)
-        if isinstance(member, property | functools.cached_property):
-            getters = (member.fget, member.fset) if isinstance(member, property) else (member.func,)
-            for getter in getters:
-                if isinstance(getter, types.FunctionType):
-                    _names(getter, parts)
-        elif isinstance(member, types.FunctionType) and member.__module__ == cls.__module__:
-            _names(member, parts)
-        elif not name.startswith("__") and not isinstance(
-            member, types.MemberDescriptorType | types.GetSetDescriptorType
-        ):
-            _used(f"{cls.__qualname__}.{name}", member, parts)
-
-
-def _names(function: types.FunctionType, parts: Parts) -> None:
-    for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-        _used(f"{function.__qualname__} default", default, parts)
-    for name in _of_code(function.__code__, "imports", lambda: sorted(set(_imports(function.__code__)))):
-        _imported(name, parts)
-    closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
-    for name in _of_code(
-        function.__code__, "names", lambda: sorted(set(_code_names(function.__code__)) | set(closure))
-    ):
-        if name in closure:
-            try:
-                value = closure[name].cell_contents
-            except ValueError:
-                continue
-        elif name in function.__globals__:
-            value = function.__globals__[name]
-        else:
-            continue
-        _used(name, value, parts)
-
-
-def _imports(code: types.CodeType) -> Iterator[str]:
-    """Modules that are imported inside the function."""
-    yield from (str(step.argval) for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME")
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _imports(constant)
-
-
-def _imported(name: str, parts: Parts) -> None:
-    """The file of an author's module that need not have been imported yet."""
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return
-    if spec is None or not spec.origin or not Path(spec.origin).is_file():
-        return
-    if not str(Path(spec.origin).absolute()).startswith(installed()):
-        text = hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
-        parts[(name, text)] = ("module", text)
-
-
-def _code_names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _code_names(constant)
-
-
-def _used(name: str, value: Any, parts: Parts) -> None:
-    """A value that the code reaches by a name, and all of the author's that it holds."""
-    task = getattr(value, "penstock_task", None) if not isinstance(value, types.ModuleType) else None
-    if task is not None:
-        value = task.function
-    if isinstance(value, types.ModuleType):
-        if _is_authors(value.__name__):
-            _visit_module(value, parts)
-        return
-    if isinstance(value, types.FunctionType | type) or hasattr(value, "__wrapped__"):
-        if _is_authors(getattr(value, "__module__", None)):
-            _visit(value, parts)
-        return
-    text = _data(value, parts, 0)
-    parts[(name, text)] = (f"={name}", text)
-
-
-def _data(value: Any, parts: Parts, depth: int) -> str:
-    """A constant as text that is the same in every process; functions and objects of the author's inside it are visited."""
-    if depth > 20:
-        return "…"
-    again = functools.partial(_data, parts=parts, depth=depth + 1)
-    if value is None or isinstance(value, bool | int | float | str | bytes | complex):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return f"{type(value).__name__}[{', '.join(map(again, value))}]"
-    if isinstance(value, set | frozenset):
-        return f"{type(value).__name__}[{', '.join(sorted(map(again, value)))}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{again(key)}: {again(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, types.MethodType):
-        return f"{again(value.__self__)}.{again(value.__func__)}"
-    if isinstance(value, functools.partial):
-        return f"partial({again(value.func)}, {again(list(value.args))}, {again(value.keywords)})"
-    if isinstance(value, types.FunctionType | types.ModuleType | type):
-        _used(getattr(value, "__qualname__", value.__name__), value, parts)
-        return getattr(value, "__qualname__", value.__name__)
-    if isinstance(value, enum.Enum | re.Pattern | Path | decimal.Decimal | range):
-        return repr(value)
-    if _is_authors(type(value).__module__):
-        _visit(type(value), parts)
-        return f"{type(value).__qualname__}({again(getattr(value, '__dict__', {}))})"
-    return type(value).__qualname__
-
-
-def _visit_module(module: types.ModuleType, parts: Parts) -> None:
-    file = getattr(module, "__file__", None)
-    if id(module) in parts or not file:
-        return
-    parts[id(module)] = ("module", hashlib.sha256(Path(file).read_bytes()).hexdigest())
-    for value in list(vars(module).values()):
-        origin = (
-            value if isinstance(value, types.ModuleType) else sys.modules.get(getattr(value, "__module__", None) or "")
-        )
-        if isinstance(origin, types.ModuleType) and origin is not module and _is_authors(origin.__name__):
-            _visit_module(origin, parts)
-
-
-_known_code: dict[tuple[int, str], tuple[types.CodeType, Any]] = {}
-"""What was read off a code object, which never changes: a thousand steps may be made of one function."""
-
-
-def _of_code(code: types.CodeType, what: str, work: Callable[[], Any]) -> Any:
-    found = _known_code.get((id(code), what))
-    if found is None:
-        if len(_known_code) > 10_000:
-            _known_code.clear()
-        found = _known_code[id(code), what] = (code, work())
-    return found[1]
-
-
-def _source_of(thing: Any) -> str:
-    code = getattr(thing, "__code__", None)
-    if not isinstance(code, types.CodeType):
-        return normalised_source(thing)
-    text: str = _of_code(code, "source", lambda: normalised_source(thing))
-    return text
-
-
-def normalised_source(thing: Any) -> str:
-    """The text without decorators, comments and blank lines; the bytecode where there is no text."""
-    try:
-        text = textwrap.dedent(inspect.getsource(thing))
-        body = ast.parse(text).body[0]
-    except (OSError, TypeError, SyntaxError, IndexError, ValueError):
-        code = getattr(thing, "__code__", None)
-        return f"bytecode {_code_text(code)}" if code is not None else repr(thing)
-    lines = text.splitlines(keepends=True)
-    start = body.lineno - 1 if isinstance(body, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else 0
-    return strip_comments("".join(lines[start : body.end_lineno]))
-
-
-def _code_text(code: types.CodeType) -> str:
-    constants = [_code_text(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts]
-    return f"{code.co_code.hex()} {constants} {code.co_names} {code.co_varnames}"
-
-
-def strip_comments(text: str) -> str:
-    """Cut by position, not re-printed from tokens, so that every Python version gives the same text."""
-    lines = text.splitlines(keepends=True)
-    drop: set[int] = set()
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            row, column = token.start
-            if token.type == tokenize.COMMENT:
-                lines[row - 1] = lines[row - 1][:column].rstrip() + "\n"
-            elif token.type == tokenize.NL and not lines[row - 1].strip():
-                drop.add(row - 1)
-    except (tokenize.TokenError, IndentationError):
-        return text
-    return "".join(line for i, line in enumerate(lines) if i not in drop)
+def live_functions(workflow: Workflow) -> dict[FunctionKey, Callable[..., Any]]:
+    """The functions of a workflow that this process has: it can call them without loading them."""
+    return {key: captured[key].function for key in function_keys(workflow) if key in captured}

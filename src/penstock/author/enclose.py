@@ -1,7 +1,6 @@
-"""Several steps -> one nested workflow: what they read from outside becomes parameters. Called by control (object form).
+"""Several steps -> one nested workflow: what they read from outside becomes parameters. Called by control.
 
-A nested workflow sees only its own parameters and steps. Closing over the surroundings here, once, keeps every layer below
-free of nested scopes.
+A nested workflow sees only its own parameters and steps, so no other package has to deal with nested scopes.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.expressions.parse import Expr, Member, Name, Node, reference, references, replace
 from penstock.graph import model
-from penstock.graph.expr import Expr, Member, Name, Node, reference, references, replace
 from penstock.graph.model import Input, Output, Parameter, Step, Workflow
 from penstock.graph.rewrite import map_step, map_value
 
 
 def enclose(name: str, steps: Sequence[Step]) -> tuple[Workflow, dict[str, Input]]:
-    """A workflow of these steps, and the inputs that its call needs. Each output of each step is an output of it."""
+    """A workflow of these steps, and the inputs of the step that calls it. All outputs of its steps are its outputs."""
     inside = {step.name for step in steps}
     swap: dict[tuple[str, ...], Node] = {}
     inputs: dict[str, Input] = {}

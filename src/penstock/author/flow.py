@@ -1,6 +1,6 @@
-"""`@workflow`: a plain Python function whose source is also a graph. Called by authors.
+"""`@workflow`: a Python function whose source is also a graph. Called by authors.
 
-Called as Python it runs as Python. `.graph` compiles the function's source (compiler.py) the first time it is asked for.
+A call of the function runs it as ordinary Python. `.graph` compiles its source, once, when it is first read.
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from penstock.author.blame import here, wrong
+from penstock.author.errors import author_error, author_line, or_broken
 from penstock.author.jobs import Authored, plain_call
 from penstock.errors import instead, nearest
 from penstock.graph import model
 from penstock.graph.model import Unit
+
+if TYPE_CHECKING:
+    from penstock.runners.local import Run  # for type checkers alone: this package does not depend on runners
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,20 +38,22 @@ OPTIONS = (
 
 
 class WorkflowFunction(Authored, Generic[P, R]):
-    """A function whose source is a workflow. Called plainly it is the function."""
+    """A function whose source is a workflow. A call runs it as ordinary Python."""
 
     def __init__(self, function: Callable[P, R], given: Mapping[str, Any]) -> None:
         if not inspect.isfunction(function):
-            raise wrong("P305", f"@workflow decorates functions, not {function!r}", "put @workflow right above a def")
+            raise author_error(
+                "P305", f"@workflow decorates functions, not {function!r}", "put @workflow right above a def"
+            )
         for name in given:
             if name not in OPTIONS:
-                raise wrong(
+                raise author_error(
                     "P305",
                     f"there is no option {name!r}",
                     f"{instead(name, OPTIONS)} Known: {', '.join(OPTIONS)}",
                 )
         if given.get("unit") is not None and given["unit"] not in list(Unit):
-            raise wrong(
+            raise author_error(
                 "P305",
                 f"unit={given['unit']!r} is not a unit",
                 f"use one of {', '.join(Unit)}.{nearest(str(given['unit']), Unit)}",
@@ -56,12 +61,12 @@ class WorkflowFunction(Authored, Generic[P, R]):
         self.function: Callable[P, R] = function
         self.given = dict(given)
         self.name = given.get("name") or function.__name__.strip("_") or function.__name__
-        self.source = here()
+        self.source = author_line()
         functools.update_wrapper(self, function)
 
     @functools.cached_property
     def _compiled(self) -> model.Workflow:
-        from penstock.author.compiler import compile_workflow
+        from penstock.author.compiler.compile import compile_workflow
 
         return compile_workflow(self.function, self.name, self.given, self.source)
 
@@ -69,12 +74,21 @@ class WorkflowFunction(Authored, Generic[P, R]):
     def graph(self) -> model.Workflow:
         return self._compiled
 
+    @property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         token = plain_call.set(self.name)
         try:
             return self.function(*args, **kwargs)
         finally:
             plain_call.reset(token)
+
+    def run(self, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """Run it on this machine, to its end: `LocalRunner().run(self, …)`. `.result` is what the function returns."""
+        found: Run[R] = self.run_locally(*args, **kwargs)
+        return found
 
     def __repr__(self) -> str:
         return f"<workflow {self.name}>"
@@ -84,12 +98,21 @@ class WorkflowFunction(Authored, Generic[P, R]):
 def workflow(function: Callable[P, R], /) -> WorkflowFunction[P, R]: ...
 @overload
 def workflow(
-    *, name: str | None = None, queue: str | None = None, priority: str | int | None = None, unit: Unit | str | None = None, parallel: int | None = None,
-    timeout: int | float | str | None = None, fail_fast: bool = False, max_iterations: int = 1000, on_exit: Sequence[Any] = (), labels: Mapping[str, str] | None = None,
-) -> Callable[[Callable[P, R]], WorkflowFunction[P, R]]: ...  # fmt: skip
+    *,
+    name: str | None = None,
+    queue: str | None = None,
+    priority: str | int | None = None,
+    unit: Unit | str | None = None,
+    parallel: int | None = None,
+    timeout: int | float | str | None = None,
+    fail_fast: bool = False,
+    max_iterations: int = 1000,
+    on_exit: Sequence[Any] = (),
+    labels: Mapping[str, str] | None = None,
+) -> Callable[[Callable[P, R]], WorkflowFunction[P, R]]: ...
 def workflow(function: Any = None, /, **options: Any) -> Any:
-    """Make a function's source a workflow. `max_iterations` bounds its while loops; `on_exit` is a list of jobs, or of tasks
-    without parameters, that run when all else has ended: `on_exit=[clean.job(outcome="${{ workflow.outcome }}")]`."""
+    """Make a function's source a workflow. `max_iterations` limits its while loops. `on_exit` is a list of jobs, or of tasks
+    without parameters, that run when all other steps have ended: `on_exit=[clean.job(outcome="${{ workflow.outcome }}")]`."""
     if function is not None:
-        return WorkflowFunction(function, {})
-    return lambda inner: WorkflowFunction(inner, options)
+        return or_broken(lambda: WorkflowFunction(function, {}))
+    return lambda inner: or_broken(lambda: WorkflowFunction(inner, options))

@@ -1,6 +1,6 @@
-"""The object form: jobs, and the Workflow that holds them. Called by authors, and by flow for its function steps.
+"""The object form: jobs, and the Workflow that holds them. Called by authors; tasks and flow build on it.
 
-A job is a Step in the making. Dependencies are inferred from the outputs it uses; `.after()` adds more.
+A job is a step that is being described. It depends on the jobs whose outputs it uses; `.after()` adds more.
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ import dataclasses
 import importlib
 import inspect
 import itertools
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Self, Unpack
 
-from penstock.author.annotations import hints_of, to_type
-from penstock.author.blame import here, wrong
-from penstock.author.capture import module_of, recorded
-from penstock.author.options import FOR_JOBS, KNOWN, JobOptions, locks_of, seconds, set_left, step_fields
-from penstock.author.values import Computed, Ref, WorkflowParam, to_condition, to_value
+from penstock.author.errors import author_error, author_line
+from penstock.author.options import FOR_JOBS, JobOptions, dedented, locks_of, seconds, step_fields
+from penstock.author.values import Computed, Reference, SingleValue, WorkflowParam, to_condition, to_value
 from penstock.errors import AuthorError, Problem, nearest
-from penstock.graph import check, codec, model, types
-from penstock.graph.expr import Expr, reference
+from penstock.expressions import types
+from penstock.expressions.parse import Expr, reference
+from penstock.graph import codec, model
+from penstock.graph.limits import NAME
 from penstock.graph.model import MISSING, NORMAL, Edge, Outcome, Unit
-from penstock.graph.places import NAME
 
 plain_call: ContextVar[str] = ContextVar("plain_call", default="")
 """The name of the @workflow function that is being called as ordinary Python, if any."""
@@ -38,10 +37,10 @@ class Outputs:
     def __init__(self, job: BaseJob) -> None:
         self._job = job
 
-    def __getitem__(self, name: str) -> Ref:
+    def __getitem__(self, name: str) -> Reference:
         known = self._job.output_types()
         if name not in known:
-            raise wrong(
+            raise author_error(
                 "P202",
                 f"the job {self._job.name!r} has no output {name!r}",
                 f"declare it: outputs=[WorkflowParam({name!r}, …)].{nearest(name, known)}",
@@ -50,27 +49,38 @@ class Outputs:
         return Computed(reference("steps", self._job.name, "outputs", name), type_)
 
 
-class BaseJob:
+def usable_name(name: Any) -> str:
+    """The name of a step. Raises AuthorError P211."""
+    if not isinstance(name, str) or not NAME.match(name):
+        raise author_error(
+            "P211",
+            f"{name!r} is not a usable name",
+            "use letters, digits, '-' and '_', beginning and ending with a letter or digit",
+        )
+    return name
+
+
+class BaseJob(SingleValue):
     """One step. Use ContainerJob, ScriptJob, FunctionJob or ResourceJob; BaseJob itself takes any action of the graph, such
     as `penstock.graph.model.Suspend(message="ship it?")` or `Http(url=…)`."""
 
     def __init__(
-        self, name: str, action: model.Action, *, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), **options: Unpack[JobOptions]
-    ) -> None:  # fmt: skip
-        if not isinstance(name, str) or not NAME.match(name):
-            raise wrong(
-                "P211",
-                f"{name!r} is not a usable name",
-                "use letters, digits, '-' and '_', beginning and ending with a letter or digit",
-            )
-        self.name = name
-        # Subclasses have turned Refs into expressions already; a bare BaseJob takes them as they are written.
+        self,
+        name: str,
+        action: model.Action,
+        *,
+        inputs: Inputs = (),
+        outputs: Iterable[WorkflowParam] = (),
+        **options: Unpack[JobOptions],
+    ) -> None:
+        self.name = usable_name(name)
+        # Subclasses have turned References into expressions already; a bare BaseJob takes them as they are written.
         self.action = (
             action
             if type(self) is not BaseJob
             else model.with_values(action, {key: to_value(v) for key, v in model.action_values(action)})
         )
-        self.source = here()
+        self.source = author_line()
         self.declared: tuple[model.Output, ...] = tuple(_output(item) for item in outputs)
         self.inputs = _inputs(inputs)
         self.needs: tuple[Edge, ...] = ()
@@ -79,14 +89,14 @@ class BaseJob:
         self.fields = step_fields(options, FOR_JOBS)
         self.when: Expr | None = self.fields.pop("when", None)
         self.uses: tuple[model.Workflow, ...] = ()
-        """Workflows that this step needs in the root's definitions."""
+        """Workflows that the step calls. They go to the definitions of the root workflow."""
 
     @property
     def outputs(self) -> Outputs:
         return Outputs(self)
 
     @property
-    def outcome(self) -> Ref:
+    def outcome(self) -> Reference:
         """How it ended, as text: succeeded, failed, skipped, …"""
         return Computed(reference("steps", self.name, "outcome"), types.STR)
 
@@ -98,11 +108,11 @@ class BaseJob:
                     found = {output.name: output.type for output in workflow.outputs} | found
         return found
 
-    def result_ref(self) -> Ref:
-        """What the job itself stands for when used as a value: its only output."""
+    def result_ref(self) -> Reference:
+        """The job as a value: its only output."""
         known = self.output_types()
         if len(known) != 1:
-            raise wrong(
+            raise author_error(
                 "P307",
                 f"the job {self.name!r} has {len(known)} outputs, so it does not stand for one value",
                 f"say which: outputs[{next(iter(known), 'NAME')!r}]",
@@ -110,14 +120,14 @@ class BaseJob:
         return self.outputs[next(iter(known))]
 
     def after(self, *jobs: BaseJob | str, outcomes: Iterable[Outcome | str] = NORMAL) -> Self:
-        """Wait for these too; go on only if each ended in one of `outcomes`. Returns the job itself."""
+        """Wait for these, too, and run only if each ended in one of `outcomes`. Returns the job itself."""
         try:
             wanted = frozenset(Outcome(outcome) for outcome in ([outcomes] if isinstance(outcomes, str) else outcomes))
         except ValueError as error:
-            raise wrong("P305", str(error), f"known outcomes: {', '.join(Outcome)}") from None
+            raise author_error("P305", str(error), f"known outcomes: {', '.join(Outcome)}") from None
         for job in jobs:
             if not isinstance(job, BaseJob | str):
-                raise wrong("P307", f"{job!r} is not a job", "give jobs, or names of steps")
+                raise author_error("P307", f"{job!r} is not a job", "give jobs, or names of steps")
             name = job if isinstance(job, str) else job.name
             self.needs = (*(edge for edge in self.needs if edge.step != name), Edge(name, wanted))
         return self
@@ -126,25 +136,19 @@ class BaseJob:
         """A copy with other options: the same work, used elsewhere with other resources."""
         job = copy.copy(self)
         if name is not None:
-            if not NAME.match(name):
-                raise wrong(
-                    "P211",
-                    f"{name!r} is not a usable name",
-                    "use letters, digits, '-' and '_', beginning and ending with a letter or digit",
-                )
-            job.name = name
+            job.name = usable_name(name)
         changed = step_fields(options, FOR_JOBS)
         job.when = changed.pop("when", self.when)
         if "resources" in changed:
             changed["resources"] = {**self.fields.get("resources", {}), **changed["resources"]}
         job.fields = {**self.fields, **changed}
-        job.source = here() or self.source
+        job.source = author_line() or self.source
         return job
 
     def __call__(self, **inputs: Any) -> Self:
         """A copy with these inputs bound."""
         if plain_call.get():
-            raise wrong(
+            raise author_error(
                 "P308",
                 f"{self.name!r} is a {self.action.kind}; a plain call of {plain_call.get()!r} cannot run it",
                 "use `penstock run`, or make it a @task function",
@@ -152,7 +156,7 @@ class BaseJob:
         job = copy.copy(self)
         for name in inputs:
             if name not in self.inputs:
-                raise wrong(
+                raise author_error(
                     "P309",
                     f"the job {self.name!r} has no input {name!r}",
                     f"declare it: inputs=[WorkflowParam({name!r}, …)].{nearest(name, self.inputs)}",
@@ -168,16 +172,24 @@ class BaseJob:
     def to_step(self) -> model.Step:
         for given in self.inputs.values():
             if given.value is MISSING:
-                raise wrong(
+                raise author_error(
                     "P309",
                     f"the job {self.name!r} has no value for its input {given.name!r}",
                     f"bind it: {self.name}({given.name}=…)",
                     self.source,
                 )
         return model.Step(
-            name=self.name, action=self.action, inputs=tuple(self.inputs.values()), outputs=self.declared, needs=self.needs,
-            when=self.when, each=self.each, loop=self.loop, source=self.source, **self.fields,
-        )  # fmt: skip
+            name=self.name,
+            action=self.action,
+            inputs=tuple(self.inputs.values()),
+            outputs=self.declared,
+            needs=self.needs,
+            when=self.when,
+            each=self.each,
+            loop=self.loop,
+            source=self.source,
+            **self.fields,
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -187,9 +199,18 @@ class ContainerJob(BaseJob):
     """A command in an image."""
 
     def __init__(
-        self, name: str, image: str, command: Sequence[Any] = (), args: Sequence[Any] = (), *, env: Mapping[str, Any] | None = None,
-        workdir: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), **options: Unpack[JobOptions],
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        image: str,
+        command: Sequence[Any] = (),
+        args: Sequence[Any] = (),
+        *,
+        env: Mapping[str, Any] | None = None,
+        workdir: str | None = None,
+        inputs: Inputs = (),
+        outputs: Iterable[WorkflowParam] = (),
+        **options: Unpack[JobOptions],
+    ) -> None:
         action = model.Container(
             image=to_value(image),
             command=_words(command, "command"),
@@ -201,14 +222,23 @@ class ContainerJob(BaseJob):
 
 
 class ScriptJob(BaseJob):
-    """A text for an interpreter: a shell script by default. Without an image it runs where the engine runs."""
+    """A script and its interpreter, by default a shell. Without an image it runs on the machine of the engine."""
 
     def __init__(
-        self, name: str, source: str, command: Sequence[Any] = ("sh",), *, image: str | None = None, env: Mapping[str, Any] | None = None,
-        workdir: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), **options: Unpack[JobOptions],
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        source: str,
+        command: Sequence[Any] = ("sh",),
+        *,
+        image: str | None = None,
+        env: Mapping[str, Any] | None = None,
+        workdir: str | None = None,
+        inputs: Inputs = (),
+        outputs: Iterable[WorkflowParam] = (),
+        **options: Unpack[JobOptions],
+    ) -> None:
         action = model.Script(
-            source=to_value(set_left(source)),
+            source=to_value(dedented(source)),
             command=_words(command, "command"),
             image=to_value(image),
             env=to_value(env or {}),
@@ -217,91 +247,44 @@ class ScriptJob(BaseJob):
         super().__init__(name, action, inputs=inputs, outputs=outputs, **options)
 
 
-class FunctionJob(BaseJob):
-    """A Python function, called with the inputs as keyword arguments. Its output is `result`, typed by its annotation."""
-
-    def __init__(
-        self, name: str, function: Callable[..., Any], inputs: Inputs = (), *, image: str | None = None, env: Mapping[str, Any] | None = None,
-        outputs: Iterable[WorkflowParam] | None = None, **options: Unpack[JobOptions],
-    ) -> None:  # fmt: skip
-        task = getattr(function, "penstock_task", None)
-        base: dict[str, Any] = dict(task.given) if task is not None else {}
-        image = image if image is not None else base.pop("image", None)
-        env = env if env is not None else base.pop("env", None)
-        base = {key: value for key, value in base.items() if key in KNOWN}
-        function = task.function if task is not None else function
-        if not callable(function) or not hasattr(function, "__code__"):
-            raise wrong("P307", f"{function!r} is not a Python function", "give a function defined with def")
-        action = model.Function(
-            module=module_of(function),
-            name=function.__qualname__,
-            code=recorded(function),
-            image=to_value(image),
-            env=to_value(env or {}),
-        )
-        hints, signature, result = _read_off(function)
-        returned: Iterable[Any] = outputs if outputs is not None else (result,)
-        super().__init__(name, action, inputs=inputs, outputs=returned, **{**base, **options})
-        for given in self.inputs:
-            if given not in signature.parameters:
-                raise wrong(
-                    "P309",
-                    f"{function.__name__}() has no parameter {given!r}",
-                    f"remove the input.{nearest(given, signature.parameters)}",
-                )
-            bound = self.inputs[given]
-            type_ = to_type(hints.get(given, Any))
-            self.inputs[given] = model.Input(name=bound.name, value=bound.value, type=type_, path=bound.path)
-        for missing, parameter in signature.parameters.items():
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                continue
-            if missing not in self.inputs and parameter.default is parameter.empty:
-                self.inputs[missing] = model.Input(name=missing, value=MISSING, type=to_type(hints.get(missing, Any)))
-
-
-_Read = tuple[dict[str, Any], inspect.Signature, model.Output]
-_known: weakref.WeakKeyDictionary[Any, _Read] = weakref.WeakKeyDictionary()
-
-
-def _read_off(function: Callable[..., Any]) -> _Read:
-    """A function's annotations, parameters and result; many jobs may be made of one function."""
-    found = _known.get(function)
-    if found is None:
-        hints = hints_of(function)
-        result = model.Output(name="result", type=to_type(hints.get("return", Any)))
-        found = _known[function] = (hints, inspect.signature(function), result)
-    return found
-
-
 class ResourceJob(BaseJob):
-    """A Kubernetes object, created and then watched: done when `success_condition` holds, failed when `failure_condition`
-    does. Conditions read `status`, `spec`, `metadata` or the whole `object`."""
+    """A Kubernetes object that is created and then watched. It succeeds when `success_condition` holds and fails when
+    `failure_condition` holds. Conditions read `status`, `spec`, `metadata` or the whole `object`."""
 
     def __init__(
-        self, name: str, manifest: Mapping[str, Any] | str, action: str = "create", *, success_condition: str | None = None,
-        failure_condition: str | None = None, inputs: Inputs = (), outputs: Iterable[WorkflowParam] = (), **options: Unpack[JobOptions],
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        manifest: Mapping[str, Any] | str,
+        action: str = "create",
+        *,
+        success_condition: str | None = None,
+        failure_condition: str | None = None,
+        inputs: Inputs = (),
+        outputs: Iterable[WorkflowParam] = (),
+        **options: Unpack[JobOptions],
+    ) -> None:
         if isinstance(manifest, str):
             from penstock.graph.text import read_yaml
 
             manifest, _ = read_yaml(inspect.cleandoc(manifest), f"<manifest of {name}>")
         if not isinstance(manifest, Mapping):
-            raise wrong(
+            raise author_error(
                 "P307",
                 f"the manifest of {name!r} is not a Kubernetes object",
                 "give a mapping, or YAML with one object",
             )
         built = model.Resource(
-            manifest=to_value(manifest), action=action,
+            manifest=to_value(manifest),
+            action=action,
             success_condition=None if success_condition is None else to_condition(success_condition),
             failure_condition=None if failure_condition is None else to_condition(failure_condition),
-        )  # fmt: skip
+        )
         super().__init__(name, built, inputs=inputs, outputs=outputs, **options)
 
 
 def _words(words: Sequence[Any], what: str) -> tuple[Any, ...]:
     if isinstance(words, str) or not isinstance(words, Sequence):
-        raise wrong("P305", f"{what}={words!r} is not a list", f'write {what}=["python", "prep.py"]')
+        raise author_error("P305", f"{what}={words!r} is not a list", f'write {what}=["python", "prep.py"]')
     return tuple(to_value(word) for word in words)
 
 
@@ -309,7 +292,7 @@ def _output(item: Any) -> model.Output:
     if isinstance(item, model.Output):
         return item
     if not isinstance(item, WorkflowParam):
-        raise wrong("P307", f"{item!r} does not declare an output", f"write WorkflowParam({item!r}, str)")
+        raise author_error("P307", f"{item!r} does not declare an output", f"write WorkflowParam({item!r}, str)")
     return item.as_output()
 
 
@@ -324,7 +307,7 @@ def _inputs(given: Inputs) -> dict[str, model.Input]:
             found[item.name] = item
             continue
         if not isinstance(item, WorkflowParam):
-            raise wrong(
+            raise author_error(
                 "P307",
                 f"{item!r} does not declare an input",
                 "give WorkflowParam(name, type), or a mapping of names to values",
@@ -334,19 +317,37 @@ def _inputs(given: Inputs) -> dict[str, model.Input]:
 
 
 def _type_of(value: Any) -> types.Type:
-    """Inputs of a job are as typed as what is put in; plain values stay open, so that 1 and 1.0 both fit."""
-    return value.type if isinstance(value, Ref) else types.ANY
+    """An input has the type of the Reference it is given. For a constant the type stays open: 1 and 1.0 both fit."""
+    return value.type if isinstance(value, Reference) else types.ANY
 
 
-class Authored:
+class JobSource(ABC):
+    """What a list of steps may contain besides jobs."""
+
+    @abstractmethod
+    def as_job(self) -> BaseJob: ...
+
+
+class Authored(JobSource):
     """What Workflow and @workflow functions have in common: a graph, and ways to look at it."""
 
     name: str
 
     @property
+    @abstractmethod
     def graph(self) -> model.Workflow:
         """The workflow as data."""
-        raise AttributeError
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """How a @workflow function calls it."""
+        kind, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+        return inspect.Signature(
+            [
+                inspect.Parameter(param.name, kind, default=empty if param.default is MISSING else param.default)
+                for param in self.graph.params
+            ]
+        )
 
     @property
     def digest(self) -> str:
@@ -359,8 +360,10 @@ class Authored:
         return codec.to_json(self.graph)
 
     def check(self) -> list[Problem]:
-        """Everything that is wrong with it."""
-        return check.check(self.graph)
+        """All problems of the workflow."""
+        from penstock.graph.check import check
+
+        return check(self.graph)
 
     def explain(self) -> str:
         """The workflow as readable Python in the object form."""
@@ -368,14 +371,14 @@ class Authored:
 
         return explain(self.graph)
 
-    def run(self, **params: Any) -> Any:
-        """Run it on this machine, to its end: `LocalRunner().run(self, **params)`."""
-        # By way of the front door: authors' objects know nothing of engines.
-        return importlib.import_module("penstock").LocalRunner().run(self, **params)
+    def run_locally(self, *args: Any, **params: Any) -> Any:
+        """What `run` does; it is typed where the types of the parameters are known."""
+        # Looked up at run time: this package may not depend on runners.
+        return importlib.import_module("penstock").LocalRunner().run(self, *args, **params)
 
     def _repr_svg_(self) -> str:
         """In a notebook the workflow draws itself."""
-        from penstock.formats.svg import svg
+        from penstock.drawing.svg import svg
 
         return svg(self.graph)
 
@@ -384,7 +387,7 @@ class Authored:
     ) -> BaseJob:
         """This workflow as one step of another."""
         graph = self.graph
-        # A definition has no queue of its own: its steps take it along.
+        # A definition has no queue and no priority; its steps have.
         steps = tuple(
             dataclasses.replace(
                 step,
@@ -394,10 +397,19 @@ class Authored:
             for step in graph.steps
         )
         inner = model.Workflow(
-            name=graph.name, params=graph.params, steps=steps, outputs=graph.outputs, on_exit=graph.on_exit,
-            parallel=graph.parallel, fail_fast=graph.fail_fast, judged_by=graph.judged_by, locks=graph.locks, extra=graph.extra,
-            doc=graph.doc, source=graph.source,
-        )  # fmt: skip
+            name=graph.name,
+            params=graph.params,
+            steps=steps,
+            outputs=graph.outputs,
+            on_exit=graph.on_exit,
+            parallel=graph.parallel,
+            fail_fast=graph.fail_fast,
+            judged_by=graph.judged_by,
+            locks=graph.locks,
+            extra=graph.extra,
+            doc=graph.doc,
+            source=graph.source,
+        )
         if graph.timeout is not None:
             options.setdefault("timeout", graph.timeout)
         job = BaseJob(name or graph.name, model.Nested(name=graph.name), inputs=inputs or {}, **options)
@@ -410,47 +422,77 @@ class Authored:
 
 
 class Workflow(Authored):
-    """Steps, and what they share: parameters, a queue, a unit of admission. `uses`: workflows that steps call by name
-    only (`BaseJob("again", Nested(name="loop"))`), as those that call themselves do."""
+    """Steps, and what they share: parameters, a queue, a unit of admission. `uses`: workflows that steps call only by name
+    (`BaseJob("again", Nested(name="loop"))`), as a workflow that calls itself does."""
 
     def __init__(
-        self, name: str, steps: Iterable[Any], *, params: Iterable[WorkflowParam] = (),
+        self,
+        name: str,
+        steps: Iterable[Any],
+        *,
+        params: Iterable[WorkflowParam] = (),
         outputs: Mapping[str, Any] | Iterable[WorkflowParam | model.Output] = (),
-        on_exit: Iterable[Any] = (), queue: str | None = None, priority: str | int | None = None, unit: Unit | str | None = None,
-        parallel: int | None = None, timeout: int | float | str | None = None, fail_fast: bool = False, judged_by: str = "handled",
-        locks: Sequence[Any] = (), uses: Iterable[Authored] = (), extra: Mapping[str, Any] | None = None, labels: Mapping[str, str] | None = None, doc: str = "",
-    ) -> None:  # fmt: skip
+        on_exit: Iterable[Any] = (),
+        queue: str | None = None,
+        priority: str | int | None = None,
+        unit: Unit | str | None = None,
+        parallel: int | None = None,
+        timeout: int | float | str | None = None,
+        fail_fast: bool = False,
+        judged_by: str = "handled",
+        locks: Sequence[Any] = (),
+        uses: Iterable[Authored] = (),
+        extra: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        doc: str = "",
+    ) -> None:
         self.name = name
         self.params = tuple(params)
         for param in self.params:
             if not isinstance(param, WorkflowParam):
-                raise wrong("P307", f"{param!r} does not declare a parameter", "write WorkflowParam(name, type)")
+                raise author_error("P307", f"{param!r} does not declare a parameter", "write WorkflowParam(name, type)")
         if unit is not None and unit not in list(Unit):
-            raise wrong(
+            raise author_error(
                 "P305", f"unit={unit!r} is not a unit", f"use one of {', '.join(Unit)}.{nearest(str(unit), Unit)}"
             )
         jobs = [to_job(item) for item in steps]
         exits = [to_job(item) for item in on_exit]
         self.jobs = {job.name: job for job in jobs}
         self._graph = model.Workflow(
-            name=name, params=tuple(param.as_parameter() for param in self.params), steps=tuple(job.to_step() for job in jobs),
-            outputs=_results(outputs), on_exit=tuple(job.to_step() for job in exits),
-            queue=queue, priority=priority, unit=None if unit is None else Unit(unit), parallel=parallel,
-            timeout=None if timeout is None else seconds(timeout), fail_fast=fail_fast,
-            judged_by=judged_by, locks=locks_of(locks), extra=dict(extra or {}),
-            definitions=gather(itertools.chain(jobs, exits, (one.as_job() for one in uses))), labels=dict(labels or {}), doc=doc, source=here(),
-        )  # fmt: skip
+            name=name,
+            params=tuple(param.as_parameter() for param in self.params),
+            steps=tuple(job.to_step() for job in jobs),
+            outputs=_results(outputs),
+            on_exit=tuple(job.to_step() for job in exits),
+            queue=queue,
+            priority=priority,
+            unit=None if unit is None else Unit(unit),
+            parallel=parallel,
+            timeout=None if timeout is None else seconds(timeout),
+            fail_fast=fail_fast,
+            judged_by=judged_by,
+            locks=locks_of(locks),
+            extra=dict(extra or {}),
+            definitions=gather(itertools.chain(jobs, exits, (one.as_job() for one in uses))),
+            labels=dict(labels or {}),
+            doc=doc,
+            source=author_line(),
+        )
 
     @property
     def graph(self) -> model.Workflow:
         return self._graph
+
+    def run(self, **params: Any) -> Any:
+        """Run it on this machine, to its end: `LocalRunner().run(self, **params)`."""
+        return self.run_locally(**params)
 
     def __repr__(self) -> str:
         return f"<Workflow {self.name}: {len(self.jobs)} steps>"
 
 
 def _results(given: Mapping[str, Any] | Iterable[WorkflowParam | model.Output]) -> tuple[model.Output, ...]:
-    """`{"score": best.outputs["result"]}`; or, with a type said, `[WorkflowParam("score", float, best.outputs["result"])]`."""
+    """`{"score": best.outputs["result"]}`, or with a type: `[WorkflowParam("score", float, best.outputs["result"])]`."""
     if not isinstance(given, Mapping):
         return tuple(
             item if isinstance(item, model.Output) else model.Output(name=item.name, type=item.type, value=item.default)
@@ -460,22 +502,20 @@ def _results(given: Mapping[str, Any] | Iterable[WorkflowParam | model.Output]) 
     for name, value in given.items():
         value = value.result_ref() if isinstance(value, BaseJob) else value
         found.append(
-            model.Output(name=name, value=to_value(value), type=value.type if isinstance(value, Ref) else types.ANY)
+            model.Output(
+                name=name, value=to_value(value), type=value.type if isinstance(value, Reference) else types.ANY
+            )
         )
     return tuple(found)
 
 
 def to_job(item: Any) -> BaseJob:
-    """Whatever may stand in a list of steps, as a job."""
+    """An item of a list of steps, as a job."""
     if isinstance(item, BaseJob):
         return item
-    if isinstance(item, Authored):
+    if isinstance(item, JobSource):
         return item.as_job()
-    if hasattr(item, "penstock_pending"):
-        return item.penstock_pending()  # type: ignore[no-any-return]
-    if hasattr(item, "penstock_task"):
-        return item.penstock_task.job()  # type: ignore[no-any-return]
-    raise wrong(
+    raise author_error(
         "P307",
         f"{item!r} is not a step",
         "give jobs, functions decorated with @for_loop, @while_loop or @when, or workflows",
@@ -483,7 +523,7 @@ def to_job(item: Any) -> BaseJob:
 
 
 def gather(jobs: Iterable[BaseJob]) -> tuple[model.Workflow, ...]:
-    """The definitions that these jobs need, each once. Two different ones of the same name are an error."""
+    """The workflows that these jobs call, each once. Two different ones of the same name are an error."""
     found: dict[str, model.Workflow] = {}
     for job in jobs:
         for workflow in job.uses:

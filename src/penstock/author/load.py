@@ -1,11 +1,12 @@
 """A Python file -> the workflow in it. Called by service when FILE ends in .py.
 
-Runs the author's module, so whatever it raises is the author's and is shown as one line of theirs, not as our traceback.
-What it prints goes to stderr: stdout belongs to the command.
+The author's module is run. What it raises is reported at the author's line, without a traceback. What it prints goes to
+stderr: stdout belongs to the command.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -14,25 +15,29 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
-from penstock.author.capture import remembering
+from penstock.author.capture import cached_digests
+from penstock.author.errors import Broken
 from penstock.author.flow import WorkflowFunction
 from penstock.author.jobs import Authored
-from penstock.errors import AuthorError, NotFound, PenstockError, Problem, Source, nearest
+from penstock.errors import AuthorError, NotFound, PenstockError, Problem, Source, loading, nearest
 from penstock.graph.model import Workflow
 
 
 def load_graph(path: Path, name: str | None = None) -> Workflow:
     """The one workflow of a file, or the one called `name`. Raises AuthorError or NotFound.
 
-    Modules that the file imported from beside it are forgotten again: the next file may have neighbours of the same names."""
+    Modules that the file imported from its own folder are removed again: the next file may import others of the same names."""
     before = set(sys.modules)
-    folders = (path.parent.absolute(), Path.cwd())
+    package, root = _package(path)
+    folders = (path.parent.absolute(), Path.cwd()) if not package else (root / package[0], root, Path.cwd())
+    token = loading.set(True)
     try:
-        with _neighbours(*folders), remembering():
+        with _neighbours(*folders), cached_digests():
             return find_workflow(path, load_module(path), name).graph
     finally:
+        loading.reset(token)
         for known in set(sys.modules) - before:
             file = getattr(sys.modules[known], "__file__", None)
             if file and Path(file).absolute().is_relative_to(folders[0]) and "site-packages" not in file:
@@ -41,7 +46,10 @@ def load_graph(path: Path, name: str | None = None) -> Workflow:
 
 def find_workflow(path: Path, module: ModuleType, name: str | None) -> Authored:
     found = _workflows(module)
+    broken = {key: value.error for key, value in vars(module).items() if isinstance(value, Broken)}
     if name is not None:
+        if name in broken:
+            raise broken[name]
         if name not in found:
             raise NotFound(
                 Problem(
@@ -53,14 +61,19 @@ def find_workflow(path: Path, module: ModuleType, name: str | None) -> Authored:
         return found[name]
     distinct = {id(workflow): (key, workflow) for key, workflow in found.items()}
     if not distinct:
+        for error in broken.values():
+            raise error
         fix = "decorate a function with @workflow, or assign a Workflow(…) to a name at the top of the file"
         raise AuthorError(Problem("P304", f"there is no workflow in {path}", fix, source=Source(str(path), 1)))
+    called = {id(one) for _, workflow in distinct.values() for one in _calls(workflow, found) if one is not workflow}
+    if len(distinct) > 1 and len(distinct.keys() - called) == 1:
+        return next(workflow for key, (_, workflow) in distinct.items() if key not in called)
     if len(distinct) > 1:
-        names = [key for key, _ in distinct.values()]
+        names = [key for number, (key, _) in distinct.items() if number not in called] or [*found]
         raise AuthorError(
             Problem(
                 "P303",
-                f"there are {len(names)} workflows in {path}: {', '.join(names)}",
+                f"there are {len(names)} workflows in {path} that no other calls: {', '.join(names)}",
                 f"say which: {path}:{names[-1]}",
                 source=Source(str(path), 1),
             )
@@ -69,7 +82,7 @@ def find_workflow(path: Path, module: ModuleType, name: str | None) -> Authored:
 
 
 def _workflows(module: ModuleType) -> dict[str, Authored]:
-    """Those the file itself defines: imported ones are parts of others."""
+    """Those that the file defines. Imported ones are parts of other workflows."""
     found: dict[str, Authored] = {}
     for key, value in vars(module).items():
         if isinstance(value, WorkflowFunction):
@@ -80,9 +93,43 @@ def _workflows(module: ModuleType) -> dict[str, Authored]:
     return found
 
 
+def _calls(workflow: Authored, found: dict[str, Authored]) -> list[Authored]:
+    """The workflows of the same file that this one names in its code, or is made of. Nothing is compiled: it may be wrong."""
+    if isinstance(workflow, WorkflowFunction):
+        return [found[name] for name in _names(workflow.function.__code__) if name in found]
+    names = {definition.name for definition in workflow.graph.definitions}
+    return [one for one in found.values() if one.name in names]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """What a function names, also inside its comprehensions."""
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
+
+
+def _package(path: Path) -> tuple[tuple[str, ...], Path]:
+    """For a file with relative imports: the names of the packages around it, and the folder that holds the outermost. () for any other."""
+    try:
+        nodes = ast.walk(ast.parse(path.read_bytes()))
+    except (SyntaxError, ValueError, OSError):
+        return (), path.parent
+    depth = max((node.level for node in nodes if isinstance(node, ast.ImportFrom)), default=0)
+    if not depth:
+        return (), path.parent
+    folder = path.absolute().parent
+    names: list[str] = []
+    while len(names) < depth or (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    return tuple(names), folder
+
+
 def load_module(path: Path) -> ModuleType:
-    """Raises AuthorError with the author's own line."""
-    name = _module_name(path)
+    """Raises AuthorError at the author's line."""
+    package, _ = _package(path)
+    name = ".".join((*package, path.stem)) if package else _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise AuthorError(
@@ -107,7 +154,7 @@ def load_module(path: Path) -> ModuleType:
 
 
 def _module_name(path: Path) -> str:
-    """The file's own name, unless another module has it: a flow in json.py must not replace the json that all else uses."""
+    """The file's own name, unless another module has it: a flow in json.py must not replace Python's json."""
     name = path.stem if path.stem.isidentifier() else "workflow_file"
     known = sys.modules.get(name)
     others = [entry for entry in sys.path if Path(entry or ".").absolute() != path.parent.absolute()]
@@ -119,7 +166,7 @@ def _module_name(path: Path) -> str:
 
 @contextlib.contextmanager
 def _neighbours(*folders: Path) -> Iterator[None]:
-    """Modules beside the file, and those of the folder one stands in, can be imported, as when the file is run."""
+    """Inside, modules can be imported from these folders, as when the file is run."""
     entries = [str(folder) for folder in folders]
     sys.path[:0] = entries
     try:
@@ -137,7 +184,7 @@ def _authors_error(error: BaseException, path: Path) -> AuthorError:
             Problem(
                 "P301",
                 f"this is not Python: {error.msg}",
-                "mend the line",
+                "correct the line",
                 source=source,
                 excerpt=(error.text or "").rstrip("\n")[:200],
             )
@@ -150,7 +197,7 @@ def _authors_error(error: BaseException, path: Path) -> AuthorError:
     frame = frames[-1] if frames else None
     source = Source(str(path), frame.lineno or 1) if frame else Source(str(path), 1)
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    fix = "mend the file; it is run once to find the workflow in it"
+    fix = "correct the file; it is run once to find the workflow in it"
     if isinstance(error, ModuleNotFoundError):
         fix = f"install {error.name!r} where penstock runs, or import it inside the task that needs it"
     if isinstance(error, SystemExit):

@@ -1,4 +1,4 @@
-"""The options that every job and task takes -> fields of a Step. Called by jobs and flow."""
+"""Options of jobs and tasks -> fields of a Step. Called by jobs, tasks and the compiler."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from penstock.author.blame import wrong
+from penstock.author.errors import author_error
 from penstock.author.values import to_condition, to_value
 from penstock.errors import instead
 from penstock.graph import quantity
 from penstock.graph.model import Backoff, Cache, Lock, Mount, Outcome, Placement, Retry, Toleration
 
 GPU = "nvidia.com/gpu"
-"""What `gpu=8` asks for. Other makes go by their own name: resources={"amd.com/gpu": 8}."""
+"""The resource that `gpu=8` asks for. Others have names of their own: resources={"amd.com/gpu": 8}."""
 
 
 class Options(TypedDict, total=False):
@@ -56,19 +56,19 @@ def seconds(value: float | str, what: str = "timeout") -> float:
     if isinstance(value, str):
         match = _DURATION.match(value.strip())
         if match is None or not any(match.groups()):
-            raise wrong(
+            raise author_error(
                 "P305", f"{what}={value!r} is not a duration", 'write seconds, or text such as "90s", "10m", "1h30m"'
             )
         value = sum(float(part) * size for part, size in zip(match.groups(), (86400, 3600, 60, 1), strict=True) if part)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong(
+        raise author_error(
             "P305", f"{what}={value!r} is not a duration", 'write seconds, or text such as "90s", "10m", "1h30m"'
         )
     return int(value) if float(value).is_integer() else float(value)
 
 
-def set_left(source: str) -> str:
-    """A script that is indented with the code around it is set to the left; one that is not stays as it is."""
+def dedented(source: str) -> str:
+    """A script without the indentation of the code around it. A script that has none is unchanged."""
     cleaned = inspect.cleandoc(source)
     return source if source.rstrip("\n") == cleaned else cleaned
 
@@ -79,7 +79,9 @@ def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dic
         return {}
     for name in options:
         if name not in known:
-            raise wrong("P305", f"there is no option {name!r}", f"{instead(name, known)} Known: {', '.join(known)}")
+            raise author_error(
+                "P305", f"there is no option {name!r}", f"{instead(name, known)} Known: {', '.join(known)}"
+            )
     fields: dict[str, Any] = {
         name: options[name]
         for name in ("replicas", "queue", "priority", "group", "doc")
@@ -103,7 +105,7 @@ def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dic
     fields |= _rare(options)
     for name, types in (("replicas", int), ("queue", str), ("group", str), ("doc", str), ("priority", (str, int))):
         if name in fields and (not isinstance(fields[name], types) or isinstance(fields[name], bool)):
-            raise wrong(
+            raise author_error(
                 "P305",
                 f"{name}={fields[name]!r} does not fit",
                 f"give {'text' if types is str else 'a whole number' if types is int else 'text or a number'}",
@@ -119,14 +121,14 @@ def _rare(options: Mapping[str, Any]) -> dict[str, Any]:
         try:
             fields["tolerates"] = frozenset(Outcome(one) for one in options["tolerates"])
         except ValueError as error:
-            raise wrong("P305", str(error), f"known outcomes: {', '.join(Outcome)}") from None
+            raise author_error("P305", str(error), f"known outcomes: {', '.join(Outcome)}") from None
     if options.get("locks"):
         fields["locks"] = locks_of(options["locks"])
     for name, kind in (("mounts", Mount), ("extra", None)):
         if options.get(name):
             given = options[name]
             if kind is not None and not all(isinstance(one, kind) for one in given):
-                raise wrong("P305", f"{name}={given!r} does not fit", "give Mount(name=…, path=…)")
+                raise author_error("P305", f"{name}={given!r} does not fit", "give Mount(name=…, path=…)")
             fields[name] = dict(given) if kind is None else tuple(map(_mount, given))
     return fields
 
@@ -144,7 +146,7 @@ def locks_of(given: Any) -> tuple[Lock, ...]:
     if isinstance(given, str | Lock):
         given = [given]
     if not all(isinstance(one, str | Lock) for one in given):
-        raise wrong("P305", f"locks={given!r} does not fit", "give names, or Lock(name=…, limit=…)")
+        raise author_error("P305", f"locks={given!r} does not fit", "give names, or Lock(name=…, limit=…)")
     locks = (one if isinstance(one, Lock) else Lock(name=one) for one in given)
     return tuple(dataclasses.replace(lock, name=to_value(lock.name)) for lock in locks)
 
@@ -158,10 +160,10 @@ def _resources(options: Mapping[str, Any]) -> dict[str, int]:
     for resource, amount in asked.items():
         try:
             found[resource] = quantity.parse(amount)
-        except (ValueError, AttributeError, TypeError) as error:  # a list is not even hashable
-            raise wrong("P108", f"{resource}: {error}", "write a Kubernetes quantity: 2, 500m, 4Gi") from None
+        except (ValueError, AttributeError, TypeError) as error:  # a list is not hashable
+            raise author_error("P108", f"{resource}: {error}", "write a Kubernetes quantity: 2, 500m, 4Gi") from None
         if found[resource] < 0:
-            raise wrong("P230", f"{resource} is {amount}", "ask for nothing, or for more than nothing")
+            raise author_error("P230", f"{resource} is {amount}", "ask for nothing, or for more than nothing")
     return {resource: amount for resource, amount in found.items() if amount}
 
 
@@ -173,7 +175,7 @@ def _placement(options: Mapping[str, Any]) -> Placement:
             continue
         unknown = set(item) - {"key", "operator", "value", "effect", "seconds", "tolerationSeconds"}
         if unknown:
-            raise wrong(
+            raise author_error(
                 "P305",
                 f"a toleration has no {min(unknown)!r}",
                 "known: key, operator, value, effect, tolerationSeconds",
@@ -199,5 +201,7 @@ def _retry(given: Any) -> Retry:
     if isinstance(given, Retry):
         return given
     if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-        raise wrong("P305", f"retry={given!r} does not fit", "give how many times to try again, or Retry(limit=3, …)")
+        raise author_error(
+            "P305", f"retry={given!r} does not fit", "give how many times to try again, or Retry(limit=3, …)"
+        )
     return Retry(limit=given, backoff=Backoff())

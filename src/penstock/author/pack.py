@@ -1,13 +1,13 @@
 """The author's code as one zip, so that another process or machine can run the functions of a workflow. Called by service
-when a run starts; read by backends.loader.
+when a run starts; read by backends.local.loader.
 
-Importable functions travel as the source files of their module and of every module of the author's that it imports, found by
-reading the imports, those inside functions included. Installed packages stay where they are. Functions of a script or a
-notebook (`__main__`), closures and the like travel by value, with cloudpickle. Functions whose modules lie in different
-folders get roots of their own, so that two files called flow.py do not meet.
+An importable function is packed as the source files of its module and of every module of the author's that it imports.
+Imports are found in the source, those inside functions included. Installed packages are not packed. Functions of a script or
+a notebook (`__main__`), closures and the like are packed by value, with cloudpickle. Functions of different folders have
+different roots, so that the zip can hold two files called flow.py.
 
-    manifest.json    roots: modules by name -> [path in the zip, path where it was, is it a package], and the folders they
-                     were in; functions: module, name, code -> root, and the module's name or the pickle
+    manifest.json    roots: module -> [path in the zip, path where it was, is it a package], and the folders they were in;
+                     functions: module, name, code -> root, and the module's name or the pickle
     0/flow.py        …
     0.pickle
 """
@@ -26,7 +26,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.author.capture import Key, Live, function_keys, installed, live
+from penstock.author.capture import CapturedFunction, FunctionKey, captured, function_keys
+from penstock.author.code_digest import installed
 from penstock.errors import AuthorError, Problem
 from penstock.graph.model import Workflow
 
@@ -35,14 +36,14 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def pack(workflow: Workflow) -> tuple[bytes, Manifest] | None:
-    """The zip and what is in it; None if no function of the workflow has code of the author's."""
+    """The zip and its manifest; None if no function of the workflow is the author's."""
     roots: dict[str, _Root] = {}
     functions: list[dict[str, Any]] = []
     files: dict[str, bytes] = {}
     for key in function_keys(workflow):
-        if key not in live or _is_installed(live[key]):
+        known = captured.get(key)
+        if known is None or _is_installed(known):
             continue
-        known = live[key]
         home = _home(known)
         root = roots.setdefault(home, _Root(len(roots), home))
         entry: dict[str, Any] = {"module": key[0], "name": key[1], "code": key[2], "root": root.number}
@@ -62,7 +63,7 @@ def pack(workflow: Workflow) -> tuple[bytes, Manifest] | None:
 
 
 def _zip(files: dict[str, bytes]) -> bytes:
-    """The same bytes for the same files: no times, one order."""
+    """The same files give the same bytes: no times, one order."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
@@ -83,8 +84,8 @@ class _Root:
     def as_data(self) -> dict[str, Any]:
         return {"modules": dict(sorted(self.modules.items())), "folders": list(self.folders)}
 
-    def take(self, known: Live, file_too: bool) -> None:
-        """The function's module and everything of the author's that it imports."""
+    def take(self, known: CapturedFunction, file_too: bool) -> None:
+        """The function's module and all modules of the author's that it imports."""
         for entry in known.path:
             folder = str(Path(entry).absolute())
             if Path(folder).is_dir() and not folder.startswith(installed()):
@@ -100,7 +101,7 @@ class _Root:
         else:
             self.imports(name, file, False, known)
 
-    def add(self, name: str, file: Path, package: bool, known: Live) -> None:
+    def add(self, name: str, file: Path, package: bool, known: CapturedFunction) -> None:
         if name in self.modules:
             return
         inner = name.replace(".", "/") + ("/__init__.py" if package else ".py")
@@ -108,7 +109,7 @@ class _Root:
         self.files[f"{self.number}/{inner}"] = file.read_bytes()
         self.imports(name, file, package, known)
 
-    def imports(self, name: str, file: Path, package: bool, known: Live) -> None:
+    def imports(self, name: str, file: Path, package: bool, known: CapturedFunction) -> None:
         try:
             tree = ast.parse(file.read_bytes())
         except (SyntaxError, ValueError, OSError):
@@ -117,8 +118,8 @@ class _Root:
             for outer in (*_outer(wanted), wanted):
                 self.find(outer, known)
 
-    def find(self, name: str, known: Live) -> None:
-        """A module by its name, if it is one of the author's."""
+    def find(self, name: str, known: CapturedFunction) -> None:
+        """Adds the module of this name, if it is the author's."""
         if name in self.seen or name.partition(".")[0] in sys.stdlib_module_names | {"penstock"}:
             return
         self.seen.add(name)
@@ -151,7 +152,7 @@ def _outer(name: str) -> Iterator[str]:
 
 
 def _imported(tree: ast.AST, package: str) -> Iterator[str]:
-    """Every name that may be a module, wherever in the file it is imported."""
+    """Every name that may be a module, imported anywhere in the file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -165,20 +166,20 @@ def _imported(tree: ast.AST, package: str) -> Iterator[str]:
                 yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
-def _names(known: Live) -> dict[str, Any]:
-    """The module's own. A function behind a decorator of another module has that module's as its globals."""
+def _names(known: CapturedFunction) -> dict[str, Any]:
+    """The names of the module. A function made by a decorator of another module has that module's names as its globals."""
     return vars(known.module) if known.module is not None else known.function.__globals__
 
 
-def _file(known: Live) -> Path | None:
+def _file(known: CapturedFunction) -> Path | None:
     """The source file of the function's module."""
     name = _names(known).get("__file__")
     file = Path(name).absolute() if isinstance(name, str) else None
     return file if file is not None and file.suffix == ".py" and file.is_file() else None
 
 
-def _home(known: Live) -> str:
-    """The folder that the module's name is looked up in."""
+def _home(known: CapturedFunction) -> str:
+    """The folder that the module is imported from."""
     file = _file(known)
     if file is None:
         return ""
@@ -188,13 +189,13 @@ def _home(known: Live) -> str:
     return str(folder)
 
 
-def _is_installed(known: Live) -> bool:
+def _is_installed(known: CapturedFunction) -> bool:
     file = _file(known)
     return file is not None and (str(file).startswith(installed()) or "site-packages" in file.parts)
 
 
-def _importable(known: Live) -> bool:
-    """Does the module, imported again, give this function under its name?"""
+def _importable(known: CapturedFunction) -> bool:
+    """Does an import of the module find this function by its name? The worker's loader looks it up in the same way."""
     function = known.function
     if function.__module__ in (None, "__main__") or _file(known) is None or "<" in function.__qualname__:
         return False
@@ -206,13 +207,13 @@ def _importable(known: Live) -> bool:
     return getattr(found, "function", found) is function
 
 
-def _by_value(key: Key, known: Live) -> bytes:
+def _by_value(key: FunctionKey, known: CapturedFunction) -> bytes:
     import cloudpickle  # type: ignore[import-untyped]
 
-    with _remembered(known.function):
+    with _modules_by_name(known.function):
         try:
             data: bytes = cloudpickle.dumps(known.function, protocol=5)
-        except Exception as error:  # whatever an object's own __reduce__ may raise
+        except Exception as error:  # an object's own __reduce__ may raise anything
             reason = str(error).split("\n")[0] or type(error).__name__
             fix = "move it into a module, with what it uses defined there or made inside the function"
             raise AuthorError(Problem("P706", f"{key[1]}() cannot be sent to a worker: {reason}", fix)) from None
@@ -220,8 +221,8 @@ def _by_value(key: Key, known: Live) -> bytes:
 
 
 @contextmanager
-def _remembered(function: Callable[..., Any]) -> Iterator[None]:
-    """Modules that the function's globals hold, known by name again: cloudpickle would take the others apart."""
+def _modules_by_name(function: Callable[..., Any]) -> Iterator[None]:
+    """Inside, the modules in the function's globals are in sys.modules: cloudpickle packs those by name, others by value."""
     found: dict[str, types.ModuleType] = {}
     waiting = [function.__globals__]
     while waiting:

@@ -1,9 +1,9 @@
-"""What the engine and a backend say to each other. Called by engine.loop; implemented by each backend, ours and others'.
+"""The interface between the engine and a backend. Used by the engine; implemented by each backend, ours and others'.
 
-The engine owns the graph: a backend gets an Order only when its task may run, and never learns what comes after it. What
-happens comes back as Reports put into the engine's Inbox; a backend calls nothing of the engine.
+The engine owns the graph. A backend gets an AttemptSpec only when its task may run, and never learns what comes after it. It
+reports what happens (AttemptStarted, AttemptEnded) to the engine's Inbox, and calls nothing of the engine.
 
-A backend of your own is a class with the methods of Backend, named in your package's metadata:
+Authors of backends import these names from penstock.plugins. A backend is found by its name in its package's metadata:
 
     [project.entry-points."penstock.backends"]
     lsf = "my_package:LsfBackend"
@@ -12,23 +12,30 @@ A backend of your own is a class with the methods of Backend, named in your pack
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.artifacts.blobs import Blobs
-from penstock.errors import PlanError, Problem, nearest
 from penstock.graph.model import Action, Outcome, Step
 
 LogPart = tuple[str, int, int | None]
-"""A stretch of a file below Context.home: from byte, to byte (None: to wherever it ends)."""
+"""Part of a file below BackendContext.home: path, first byte, end (None: the end of the file)."""
+
+
+class Orphan(NamedTuple):
+    """A process of a task that outlived its engine."""
+
+    pid: int
+    run: str
+    """"" if it does not say: a worker, which serves many tasks."""
+    task: str
 
 
 @dataclass(slots=True, kw_only=True)
-class Order:
-    """One attempt of one task, with everything in it known."""
+class AttemptSpec:
+    """One attempt of one task, with every value known."""
 
     id: str
     """Run, task and attempt: `finetune-3/train[2]/1`. The same attempt has the same id after a crash."""
@@ -42,14 +49,17 @@ class Order:
     inputs: dict[str, Any]
     """Plain data, and `artifacts.values.Stored` where a value is a file, large, or not JSON."""
     bundle: str = ""
-    """Blob with the author's code, for function steps."""
-    place: str = ""
-    """The folder that commands start in: where `penstock run` was typed."""
+    """The blob with the author's code, for function steps."""
+    working_directory: str = ""
+    """The folder that commands start in: where `penstock run` was called."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The secrets that the attempt is given: name -> text. They are in place already, except in the inputs of a function. Nothing that
+    is kept may hold a text: only a backend that says so in its abilities gets such attempts."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Began:
-    """The attempt has a process now."""
+class AttemptStarted:
+    """The attempt has begun."""
 
     id: str
     pid: int | None = None
@@ -57,8 +67,8 @@ class Began:
 
 
 @dataclass(slots=True, kw_only=True)
-class Ended:
-    """The attempt is over. Comes once for each Order, whatever happened, and nothing comes after it."""
+class AttemptEnded:
+    """The attempt is over. Comes exactly once for each AttemptSpec, and no other report follows it."""
 
     id: str
     outcome: Outcome
@@ -69,45 +79,46 @@ class Ended:
     exception: str = ""
     """Type of what a function raised, as `ValueError` or `package.module.Name`."""
     message: str = ""
-    """One line for people: what went wrong."""
+    """What went wrong, in one line."""
     traceback: str = ""
     log: tuple[LogPart, ...] = ()
     seconds: float = 0.0
     """How long it ran."""
     lost: bool = False
-    """The attempt went down with its worker, which may not be its fault: the engine tries again without counting it."""
+    """The attempt ended because its worker did, perhaps for another reason. The engine tries again and does not count it."""
 
 
-Report = Began | Ended
+AttemptReport = AttemptStarted | AttemptEnded
 
 
 class Inbox:
-    """Where reports arrive. One engine reads it; backends put, from the engine's own thread or from any other."""
+    """Where reports arrive. One engine reads it. Backends put reports into it, from the engine's thread or from any other."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: list[Report] = []
+        self._waiting: list[AttemptReport] = []
         self._arrived = asyncio.Event()
 
-    def put(self, report: Report) -> None:
-        """From the engine's thread."""
+    def put(self, report: AttemptReport) -> None:
+        """Call it from the engine's thread."""
         self._waiting.append(report)
         self._arrived.set()
 
-    def put_all(self, reports: Sequence[Report]) -> None:
-        """From the engine's thread."""
+    def put_all(self, reports: Sequence[AttemptReport]) -> None:
+        """Call it from the engine's thread."""
         self._waiting.extend(reports)
         self._arrived.set()
 
-    def put_from_thread(self, report: Report) -> None:
+    def put_from_thread(self, report: AttemptReport) -> None:
+        """Call it from any other thread."""
         self._loop.call_soon_threadsafe(self.put, report)
 
     def wake(self) -> None:
-        """Something else than a report wants to be looked at."""
+        """Wakes the engine although there is no report."""
         self._arrived.set()
 
-    def take(self) -> list[Report]:
-        """Everything that has arrived."""
+    def take(self) -> list[AttemptReport]:
+        """All reports since the last call."""
         reports, self._waiting = self._waiting, []
         self._arrived.clear()
         return reports
@@ -117,83 +128,63 @@ class Inbox:
 
 
 @dataclass(slots=True, kw_only=True)
-class Context:
+class BackendContext:
     """What a backend may use."""
 
     home: Path
-    """`.penstock`: logs below logs/, scratch folders below work/."""
+    """`.penstock`: logs are below logs/, scratch folders below work/."""
     blobs: Blobs
     inbox: Inbox
     jobs: int
     """How many tasks this machine should run at the same time."""
     engine: str
-    """The engine's own id, given to every process as PENSTOCK_ENGINE so that orphans can be told."""
+    """The engine's id. Every process gets it as PENSTOCK_ENGINE, by which its orphans are found."""
     now: Callable[[], float]
-    """Wall clock, for showing."""
+    """Wall clock, for display only."""
     environ: Mapping[str, str]
     functions: Mapping[tuple[str, str, str], Callable[..., Any]] = field(default_factory=dict)
-    """Functions that this very process has at hand, by (module, name, code): they need not be loaded from a bundle."""
+    """Functions that this process has already loaded, by (module, name, code). They need not be loaded from a bundle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a backend can do beyond running attempts. Declared once, when the backend is made."""
+
+    call: Callable[[AttemptSpec], AttemptEnded] | None = None
+    """Runs the attempt at once, while the engine waits. Only for work of a millisecond or less: nothing else happens meanwhile.
+    The engine then never calls `start`."""
+    room_for: Callable[[Step], int] | None = None
+    """Room for attempts of this step. For a backend that takes more attempts of steps that it knows to be short."""
+    is_ahead: Callable[[], bool] | None = None
+    """Has the backend enough queued for a moment? Then the engine may collect several reports before it writes them."""
+    masks_secrets: bool = False
+    """Keeps the texts of `AttemptSpec.secrets` out of its logs, and of the arguments of processes."""
+    reports_start: bool = False
+    """AttemptStarted comes when the attempt really begins. Its time limit counts from there, and not from `start`."""
 
 
 class Backend(Protocol):
-    """One place to run tasks. Made once for each engine, with `Context`, when the first task for it is ready."""
+    """One place to run tasks. The engine makes it once, with a BackendContext, when the first task for it is ready."""
+
+    @property
+    def abilities(self) -> Abilities: ...
 
     def room(self) -> int:
-        """How many more orders it would like now."""
+        """How many more attempts the backend wants now."""
         ...
 
-    def start(self, orders: Sequence[Order]) -> None:
-        """Begin these. Returns at once and does not raise for what is wrong with one order: that is an Ended."""
+    def start(self, specs: Sequence[AttemptSpec]) -> None:
+        """Begin these attempts. Returns at once. Does not raise for what is wrong with one spec: that is an AttemptEnded."""
         ...
 
     def stop(self, id: str, grace: float) -> None:
-        """End this attempt with all its processes: asked first, made to after `grace` seconds (0: at once). Its Ended
+        """End this attempt with all its processes: ask first, kill after `grace` seconds (0: kill at once). Its AttemptEnded
         follows. An id that is not running is ignored."""
         ...
 
     async def close(self) -> None:
-        """End everything that is left and give back what is held. No reports are read after this."""
+        """End everything that is left and release what is held. The engine reads no reports after this."""
         ...
 
 
-class Immediate(Protocol):
-    """A backend whose tasks are so small that the engine waits for each (see inline). Not for work of more than a millisecond
-    or so: nothing else happens meanwhile."""
-
-    def call(self, order: Order) -> Ended: ...
-
-    async def close(self) -> None: ...
-
-
-OURS: Mapping[str, str] = {
-    "inline": "inline:Inline",
-    "workers": "workers:Workers",
-    "process": "process:Process",
-    "container": "container:Container",
-    "http": "http:Http",
-    "resource": "resource:Resource",
-    "fake": "fake:Fake",
-}
-"""Our own are found without reading the metadata of everything that is installed, which takes longer than many a workflow."""
-
-
-def make_backend(name: str, context: Context) -> Any:
-    """A Backend or Immediate by its name. Raises PlanError if there is none of that name."""
-    return find_backend(name)(context)
-
-
-def find_backend(name: str) -> Callable[[Context], Any]:
-    """Raises PlanError if there is none of that name."""
-    if name in OURS:
-        module, _, cls = OURS[name].partition(":")
-        return lambda context: getattr(importlib.import_module(f"penstock.backends.{module}"), cls)(context)
-    from importlib.metadata import entry_points  # reads slowly, and our own need it not
-
-    installed = {point.name: point for point in entry_points(group="penstock.backends")}
-    if name not in installed:
-        known = sorted({*OURS, *installed})
-        raise PlanError(
-            Problem("P703", f"there is no backend {name!r}", f"known: {', '.join(known)}.{nearest(name, known)}")
-        )
-    found: Callable[[Context], Any] = installed[name].load()
-    return found
+BackendFactory = Callable[[BackendContext], Backend]

@@ -23,24 +23,27 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.artifacts.empty import empty_value
 from penstock.artifacts.values import store_path
-from penstock.backends.base import Began, Context, Ended, Order
+from penstock.backends.base import Abilities, AttemptEnded, AttemptSpec, AttemptStarted, BackendContext
+from penstock.expressions.types import Type
 from penstock.graph.model import Outcome
 from penstock.graph.stored import Stored
-from penstock.graph.types import Type
 
-Script = Callable[[Order], Any]
+Script = Callable[[AttemptSpec], Any]
 
 
-class Fake:
+class FakeBackend:
     """A Backend."""
 
-    def __init__(self, context: Context, script: Script = lambda order: None) -> None:
+    abilities = Abilities()
+
+    def __init__(self, context: BackendContext, script: Script = lambda spec: None) -> None:
         self._context = context
         self._script = script
         self._running: dict[str, asyncio.TimerHandle] = {}
         self._stored: dict[str, Stored] = {}
-        self.orders: list[Order] = []
+        self.specs: list[AttemptSpec] = []
         """Everything it was ever given, in order."""
         self.stopped: list[str] = []
         """What was stopped while it ran."""
@@ -50,23 +53,23 @@ class Fake:
     def room(self) -> int:
         return max(0, self._context.jobs - len(self._running))
 
-    def start(self, orders: Sequence[Order]) -> None:
-        for order in orders:
-            self.orders.append(order)
+    def start(self, specs: Sequence[AttemptSpec]) -> None:
+        for spec in specs:
+            self.specs.append(spec)
             try:
-                answer = self._script(order)
+                answer = self._script(spec)
             except Exception as error:
                 answer = error
-            seconds, ended = understood(order, answer, self._empty)
-            self._context.inbox.put(Began(id=order.id))
+            seconds, ended = understood(spec, answer, self._empty)
+            self._context.inbox.put(AttemptStarted(id=spec.id))
             loop = asyncio.get_running_loop()
-            self._running[order.id] = loop.call_later(seconds, self._end, ended)
+            self._running[spec.id] = loop.call_later(seconds, self._end, ended)
             self.most = max(self.most, len(self._running))
 
     def _empty(self, type_: Type) -> Any:
         """A file is a file, so that a step that is not made up can be given it."""
         if type_.name not in ("file", "dir"):
-            return [self._empty(arg) for arg in type_.args] if type_.name == "tuple" else empty(type_)
+            return [self._empty(arg) for arg in type_.args] if type_.name == "tuple" else empty_value(type_)
         if type_.name not in self._stored:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "empty")
@@ -74,7 +77,7 @@ class Fake:
                 self._stored[type_.name] = store_path(path, self._context.blobs)
         return self._stored[type_.name]
 
-    def _end(self, ended: Ended) -> None:
+    def _end(self, ended: AttemptEnded) -> None:
         del self._running[ended.id]
         self._context.inbox.put(ended)
 
@@ -83,7 +86,7 @@ class Fake:
         if timer is not None:
             timer.cancel()
             self.stopped.append(id)
-            self._context.inbox.put(Ended(id=id, outcome=Outcome.CANCELLED, message="stopped"))
+            self._context.inbox.put(AttemptEnded(id=id, outcome=Outcome.CANCELLED, message="stopped"))
 
     async def close(self) -> None:
         for timer in self._running.values():
@@ -91,16 +94,16 @@ class Fake:
         self._running.clear()
 
 
-def understood(order: Order, answer: Any, make: Callable[[Type], Any]) -> tuple[float, Ended]:
+def understood(spec: AttemptSpec, answer: Any, make: Callable[[Type], Any]) -> tuple[float, AttemptEnded]:
     """(seconds, how it ends). `make` gives the outputs that nobody gave."""
     seconds = 0.0
     if isinstance(answer, tuple):
         seconds, answer = answer
     elif isinstance(answer, int | float) and not isinstance(answer, bool):
         seconds, answer = answer, None
-    ended = Ended(id=order.id, outcome=Outcome.SUCCEEDED, seconds=seconds)
-    if isinstance(answer, Ended):
-        ended = dataclasses.replace(answer, id=order.id)
+    ended = AttemptEnded(id=spec.id, outcome=Outcome.SUCCEEDED, seconds=seconds)
+    if isinstance(answer, AttemptEnded):
+        ended = dataclasses.replace(answer, id=spec.id)
     elif isinstance(answer, BaseException):
         ended.outcome, ended.exception = Outcome.FAILED, type(answer).__name__
         ended.message = f"{type(answer).__name__}: {answer}"
@@ -110,12 +113,5 @@ def understood(order: Order, answer: Any, make: Callable[[Type], Any]) -> tuple[
         raise TypeError(f"a script answers with outputs, an outcome, an exception, seconds or an Ended, not {answer!r}")
     if ended.outcome is Outcome.SUCCEEDED:
         given = answer if isinstance(answer, Mapping) else ended.outputs
-        ended.outputs = {output.name: make(output.type) for output in order.step.outputs} | dict(given)
+        ended.outputs = {output.name: make(output.type) for output in spec.step.outputs} | dict(given)
     return float(seconds), ended
-
-
-def empty(type_: Type) -> Any:
-    """The least value of a type that is not a file. Of what may be anything it is the empty text, which has a form everywhere:
-    as a word, in a file, in a condition."""
-    plain = {"int": 0, "float": 0.0, "str": "", "bool": False, "any": "", "list": [], "dict": {}}
-    return plain.get(type_.name)

@@ -13,14 +13,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.backends.watch import kill_group
+from penstock.backends.processes import kill_group
 
+CONTAINER_TOOLS = ("podman", "docker")
+"""In the order in which they are looked for."""
 _NOISE = ("See '", "Run '", "For more help")
 """Docker ends what it says with an advice to read its manual."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolResult:
     code: int
     """Minus the signal's number if one ended it; NO_ANSWER if it could not be started or took too long."""
     out: str
@@ -49,28 +51,32 @@ def find(environ: Mapping[str, str], variable: str, names: Sequence[str]) -> lis
 
 
 async def ask(
-    words: Sequence[str], environ: Mapping[str, str], given: str | bytes = "", seconds: float = 60.0
-) -> Answer:
+    words: Sequence[str], environ: Mapping[str, str], given: str | bytes = b"", seconds: float = 60.0
+) -> ToolResult:
     """Runs it to its end, with `given` as its input. Does not outlive the caller: cancelled, it is killed."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *words, env=environ, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            *words,
+            env=environ,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
     except (OSError, ValueError) as error:
-        return Answer(NO_ANSWER, "", f"{words[0]} cannot be started: {error}")
+        return ToolResult(NO_ANSWER, "", f"{words[0]} cannot be started: {error}")
     try:
         async with asyncio.timeout(seconds):
             out, err = await process.communicate(given.encode() if isinstance(given, str) else given)
     except TimeoutError:
         name = os.path.basename(words[0])
-        return Answer(NO_ANSWER, "", f"{name} did not answer within {seconds:g} seconds")
+        return ToolResult(NO_ANSWER, "", f"{name} did not answer within {seconds:g} seconds")
     finally:
         if process.returncode is None:
             kill_group(process.pid, signal.SIGKILL)
             with suppress(asyncio.CancelledError):
                 await process.wait()
-    return Answer(process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
+    return ToolResult(process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
 def last_line(text: str) -> str:

@@ -1,1 +1,1 @@
-"""Terminal in: a command line -> one call of service -> text. Nothing here decides anything."""
+"""The command line: main (the table of commands), commands (their options), ui (what is printed)."""

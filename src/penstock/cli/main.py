@@ -1,6 +1,6 @@
-"""The `penstock` command: the table of commands, and what happens when one fails. The console script calls main().
+"""The `penstock` command: the table of commands, and exit codes. The console script calls main().
 
-Commands are imported when they run, so that `penstock --help` costs only what it shows.
+Commands are imported when they run, so that `penstock --help` loads only click.
 """
 
 from __future__ import annotations
@@ -17,36 +17,40 @@ from penstock import __version__
 from penstock.errors import PenstockError
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "plan": ("work", "Show steps, stages, reservations and peak demand of a workflow."),
-    "draw": ("work", "Draw a workflow as Mermaid, DOT, SVG or a tree."),
-    "merge": ("work", "Join workflows into one graph with the shared part once."),
-    "diff": ("work", "Compare two workflows, two runs, or one with the other."),
-    "convert": ("translate", "Write a workflow for Argo, Tekton, JobSet, as Python, or as a drawing."),
-    "gate": ("translate", "Let manifests wait in a queue before each of their stages."),
-    "ungate": ("translate", "Take back what gate did."),
-    "run": ("act", "Run a workflow on this machine and follow it."),
-    "ls": ("look", "List runs."),
-    "show": ("look", "Show a run, a step or a task."),
-    "why": ("look", "Say what a run or a step waits for, and has waited for."),
+    "plan": ("plan", "Show steps, stages, reservations and peak demand of a workflow."),
+    "draw": ("plan", "Draw a workflow as Mermaid, DOT, SVG or a tree."),
+    "merge": ("plan", "Join workflows into one graph, in which shared steps occur once."),
+    "diff": ("plan", "Compare two workflows, two runs, or a workflow with a run."),
+    "convert": ("convert", "Write a workflow for Argo, Tekton, JobSet, as Python, or as a drawing."),
+    "gate": ("convert", "Make manifests wait in a queue before each of their stages."),
+    "ungate": ("convert", "Remove what gate added."),
+    "run": ("run", "Run a workflow on this machine and follow it."),
+    "ls": ("history", "List runs."),
+    "show": ("history", "Show a run, a step or a task."),
+    "get": ("history", "Fetch what a run, a step or a task gave: files and values."),
+    "why": ("history", "Show what a run or a step waits for, and has waited for."),
     "watch": ("follow", "Follow a run live, from anywhere."),
     "logs": ("follow", "Show what tasks printed."),
-    "resume": ("act", "Go on with a run, or with a suspended step of it."),
-    "retry": ("act", "Try again what failed in a run."),
-    "cancel": ("act", "End a run for good."),
-    "queue": ("queue", "Queues: quotas, who holds them, who waits; apply, drain, resume."),
-    "gc": ("sweep", "Remove old runs and what nobody needs any more."),
-    "explain": ("look", "Explain an error code."),
+    "resume": ("run", "Continue a run, or a suspended step of it."),
+    "retry": ("run", "Try again what failed in a run."),
+    "cancel": ("run", "End a run. retry can take it up again."),
+    "queue": ("queue", "Queues: quota, who holds it, who waits; apply, drain, resume."),
+    "gc": ("gc", "Remove old runs and what no run refers to any more."),
+    "doctor": ("doctor", "Check the store and what is around it, and repair what can be."),
+    "explain": ("explain", "Explain an error code."),
+    "completion": ("explain", "Complete commands, options, runs and steps in bash, zsh or fish."),
 }
+"""Command -> the module in penstock.cli.commands, and its line in the help."""
 
 
-class _Lazy(click.Group):
+class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"penstock.cli.{COMMANDS[cmd_name][0]}")
+        module = importlib.import_module(f"penstock.cli.commands.{COMMANDS[cmd_name][0]}")
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return command
@@ -64,52 +68,59 @@ class _Lazy(click.Group):
             raise click.UsageError(f"There is no command {args[0]!r}.{nearest(args[0], COMMANDS)}", ctx) from None
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, "-V", "--version", message="penstock %(version)s")
 def cli() -> None:
-    """Penstock lets work into a cluster: a queue-aware workflow system.
+    """Penstock: a queue-aware workflow system.
 
     FILE is a Python file (flow.py, or flow.py:name if it has several workflows), Penstock YAML or JSON, or a manifest of Argo
     Workflows, Tekton, JobSet or Kubernetes (or a folder of them; FOLDER:name if it has several).
 
-    Exit codes: 0 done, 1 our fault, 2 usage or bad input, 3 the run failed, 4 not found, 5 not allowed, 130 interrupted."""
+    Exit codes: 0 done, 1 internal error or unusable store, 2 usage or bad input, 3 the run failed, 4 not found, 130 interrupted."""
 
 
 def main() -> None:
-    # What is made while starting stays; looking through it for garbage again and again would be a tenth of the time.
+    # What is made at start-up is needed until the end; collecting garbage among it takes a tenth of the time.
     gc.disable()
+    if "_PENSTOCK_COMPLETE" in os.environ:
+        from penstock.cli.completion import answer
+        from penstock.cli.ui import render
+
+        texts = {name: text for name, (_, text) in COMMANDS.items()}
+        render.data(answer(os.environ.get("_PENSTOCK_LINE", ""), cli, texts), end="")
+        sys.exit(0)
     sys.exit(run(sys.argv[1:]))
 
 
 def run(args: list[str]) -> int:
-    """One command line -> its exit code. Every error ends here, as a few lines on stderr."""
-    from penstock.cli import render
+    """Executes one command line and returns its exit code. Every error becomes a few lines on stderr."""
+    from penstock.cli.ui import errors, render
 
     try:
-        # Not cli.main(), which has ideas of its own about exit codes and closed pipes.
+        # Not cli.main(), which has its own rules for exit codes and closed pipes.
         with cli.make_context("penstock", args) as context:
             cli.invoke(context)
         sys.stdout.flush()
         return 0
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        render.data(error.format_message())
         return 0
     except PenstockError as error:
-        render.error(error)
+        errors.error(error)
         return error.exit_code
     except click.UsageError as error:
-        render.usage(error)
+        errors.usage(error)
         return 2
     except click.exceptions.Exit as done:
         return done.exit_code
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
-        # The reader has gone (| head). Python would complain once more while closing stdout.
+        # The reader has closed the pipe (| head). Python would report that again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         if os.environ.get("PENSTOCK_DEBUG"):
             raise
-        render.bug(error)
+        errors.internal(error)
         return 1

@@ -1,1 +1,1 @@
-"""Over time: the only package that waits. machine folds the log of a run, loop makes things happen, share makes them happen once."""
+"""Runs over time: the only package that waits. `engine.Engine` orders a turn; its parts are listed there. Called by service."""

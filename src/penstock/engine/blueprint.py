@@ -1,5 +1,5 @@
-"""What a run needs to know of a workflow, worked out once: what each step waits for, where its inputs come from, what its
-key is made of. Called by machine. Pure.
+"""A workflow compiled for running: what each step waits for, where its inputs come from, what its key is made of. Worked out once.
+Called by RunState. Pure.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from penstock.graph.codec import canonical, encode
-from penstock.graph.evaluate import EvaluationError, NotKnown, evaluate, resolve, to_text
-from penstock.graph.expr import (
+from penstock.expressions.evaluate import EvaluationError, NotKnown, evaluate, resolve, to_text
+from penstock.expressions.parse import (
     Call,
     Choice,
     Expr,
@@ -26,6 +25,8 @@ from penstock.graph.expr import (
     show,
     simple_path,
 )
+from penstock.expressions.secret import Secret
+from penstock.graph.codec import canonical, encode
 from penstock.graph.links import Links
 from penstock.graph.model import (
     MISSING,
@@ -52,14 +53,14 @@ from penstock.graph.rewrite import as_node, map_value
 from penstock.graph.stored import Stored
 
 FILES: Final = "/tmp/penstock/inputs"
-"""Where a file is laid for a command that names no path for it."""
+"""Where a file is placed for a command that names no path for it."""
 _CONST, _ITEM, _PARAM, _OUTPUT, _EXPR = range(5)
 _SCALARS: Final = frozenset({int, float, bool, str, type(None)})
 Fetch = Callable[[Stored], Any]
 
 
 class Loaded(dict[str, Any]):
-    """Outputs or inputs as an expression sees them: what is kept elsewhere is fetched when it is looked into."""
+    """Outputs or inputs as an expression sees them: a value in the artifact store is fetched when an expression reads it."""
 
     __slots__ = ("fetch",)
 
@@ -103,13 +104,12 @@ class StepPlan:
         self.inner: Blueprint | None = None
         self.named_outputs: tuple[Output, ...] = step.outputs
         self.getters = [(given.name, *_getter(given.value)) for given in step.inputs]
-        self.optional: dict[str, Any] | None = None
-        """Inputs that may be left without a value, and what stands in for them; MISSING: nothing, the called workflow knows."""
-        if any(given.default is not MISSING for given in step.inputs):
-            self.optional = {given.name: given.default for given in step.inputs if given.default is not MISSING}
+        optional = {given.name: given.default for given in step.inputs if given.default is not MISSING}
+        self.optional: dict[str, Any] | None = optional or None
+        """Inputs that may have no value -> their default; MISSING: the called workflow has the default."""
         self.tolerates = step.tolerates
         self.slot = 0 if isinstance(step.action, Suspend) else 1
-        """What a task of it takes of the number that may run at a time: who waits for somebody does nothing meanwhile."""
+        """How many places a task takes under a limit of tasks at a time: a suspended task takes none."""
         plain = isinstance(step.action, Function) and not step.action.env and step.action.image is None
         self.static = plain or not any(True for _, value in action_values(step.action) for _ in expressions(value))
         self.anew = not self.static and any(
@@ -118,29 +118,27 @@ class StepPlan:
             for expr in expressions(value)
             for path in references(expr.text)
         )
-        """Its action is another for each try."""
-        self.laid = any(
+        """Its action depends on the number of the try."""
+        self.laid = bool(step.mounts) and any(
             type(text) is not str for mount in step.mounts for text in (mount.sub_path, *mount.files.values())
         )
-        """What it mounts is to be worked out for each task."""
+        """Its mounts contain expressions, evaluated for each task."""
         self.keyed = step.cache.key is not None and step.cache.enabled and not isinstance(step.action, Suspend)
-        """Its author says what is the same."""
+        """The author gives the cache key."""
         self.private = not step.cache.enabled or (
             not self.keyed
             and (
                 isinstance(step.action, Suspend | Http | Resource | Nested)
-                or any(
-                    mount.scope == "run" for mount in step.mounts
-                )  # what others leave there, and what it leaves them
+                or any(mount.scope == "run" for mount in step.mounts)  # a folder that tasks share
             )
         )
         self.prefix = b"" if self.private or self.keyed else self._prefix(prefixes, plain)
         self.widened: Step | None = None
         self.shape: str | None = None
-        """What tells its pods from those of other steps, once somebody has asked (see reserved)."""
+        """The shape of its pods, once it is known (see allocation)."""
 
     def _prefix(self, known: dict[Any, bytes], plain: bool) -> bytes:
-        """The part of a key that is the same for all tasks of a step; worked out once for steps that do the same."""
+        """The part of a key that is the same for all tasks of a step; computed once for steps that do the same."""
         step = self.step
         alike: Any = None
         if plain and not any(given.path for given in step.inputs):
@@ -197,7 +195,7 @@ class StepPlan:
     def _most_inputs(
         self, params: Mapping[str, Any], steps: Mapping[str, Any], view: Mapping[str, Any], item: Any
     ) -> dict[str, Any]:
-        """Where a step gave nothing because it was skipped, what stands in for it."""
+        """Defaults in place of the outputs of steps that were skipped."""
         assert self.optional is not None
         found: dict[str, Any] = {}
         for getter, given in zip(self.getters, self.step.inputs, strict=True):
@@ -234,7 +232,7 @@ class StepPlan:
         return {**view, "inputs": seen} if item is None else {**view, "inputs": seen, "item": item}
 
     def paths(self, inputs: Mapping[str, Any]) -> dict[str, str]:
-        """A command sees a file by the path it is laid at."""
+        """A command sees a file by the path at which it is placed."""
         found = {}
         for given in self.step.inputs:
             value = inputs.get(given.name)
@@ -269,7 +267,7 @@ class StepPlan:
             dataclasses.replace(
                 mount,
                 sub_path=to_text(resolve(mount.sub_path, scope)),
-                files={name: to_text(resolve(text, scope)) for name, text in mount.files.items()},
+                files={name: _file_text(resolve(text, scope)) for name, text in mount.files.items()},
             )
             for mount in self.step.mounts
         )
@@ -308,7 +306,7 @@ class StepPlan:
         return hashlib.sha256(self.prefix + (variant + dynamic).encode("utf-8", "surrogatepass")).hexdigest()
 
     def own_key(self, scope: Mapping[str, Any], variant: str = "") -> str:
-        """The digest of what the author says it hangs on, and of nothing else. Raises EvaluationError."""
+        """The digest of the author's own cache key. Raises EvaluationError."""
         said = to_text(resolve(self.step.cache.key, scope))
         text = _text(["memo", said, *((self.step.cache.version,) if self.step.cache.version else ())])
         return hashlib.sha256((variant + text).encode("utf-8", "surrogatepass")).hexdigest()
@@ -323,6 +321,10 @@ class StepPlan:
             elif looped:
                 found[output.name] = []
         return found
+
+
+def _file_text(value: Any) -> Any:
+    return value if type(value) is Secret else to_text(value)
 
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=repr)
@@ -372,8 +374,8 @@ def _written_out(value: Any) -> Any:
 
 
 def passed_on(value: Any, scope: Mapping[str, Any]) -> Any:
-    """A value resolved, with outputs that are only handed on (also in lists and maps) left as they are: a file in a list of
-    results need not be looked into. Raises EvaluationError."""
+    """A value resolved. Outputs that are only passed on, also in lists and maps, stay as they are: a file in a list of results
+    is not opened. Raises EvaluationError."""
     if isinstance(value, Expr):
         return _passed_on(value.node, scope)
     if isinstance(value, tuple | list):
@@ -474,9 +476,9 @@ class Blueprint:
     """One workflow: its steps by number in topological order, the exit handlers last."""
 
     locking = False
-    """Of the root: somewhere in it something is held while it runs."""
+    """Of the root: something in it needs a lock."""
     sharing = False
-    """Of the root: somewhere in it tasks share a folder."""
+    """Of the root: tasks in it share a folder."""
 
     def __init__(self, workflow: Workflow, links: Links) -> None:
         self.workflow = workflow
@@ -489,11 +491,11 @@ class Blueprint:
         prefixes: dict[Any, bytes] = {}
         self.plans = [StepPlan(by_name[name], number, prefixes) for number, name in enumerate(names)]
         for plan in self.plans[self.main :]:
-            plan.private, plan.keyed = True, False  # to clean up or to tell somebody is the point of it, each time
+            plan.private, plan.keyed = True, False  # an exit handler must run each time
         self.number = {name: number for number, name in enumerate(names)}
         for plan in self.plans:
             asked = links.edges[plan.step.name]
-            # An exit handler runs when the rest is over, so of what it reads only other handlers are waited for.
+            # Exit handlers run when all other steps have ended, so they wait for each other only.
             ups = [
                 (self.number[up], outcomes)
                 for up, outcomes in asked.items()
@@ -564,7 +566,7 @@ class Items:
 
     @classmethod
     def listed(cls, items: list[dict[str, Any]]) -> Items:
-        """Just these."""
+        """A given list of items."""
         made = cls((), {}, lambda axes, view: ())
         made._listed, made.count = items, len(items)
         return made

@@ -1,55 +1,68 @@
-"""From the log of a run to its state: starting is recovering. Called by loop when it takes a run in hand."""
+"""From the log of a run to its state: starting is recovering. Called by Engine when it adopts a run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.artifacts.values import loads
+from penstock.engine.active_run import OUTCOMES, ActiveRun, execution, how_it_failed, left_behind
 from penstock.engine.blueprint import Blueprint
-from penstock.engine.live import OUTCOMES, Live, extra, how_it_failed, left_behind, step_of
 from penstock.engine.steps import Task
 from penstock.graph.model import Outcome
-from penstock.store.base import Event
-from penstock.store.sql import Store
+from penstock.graph.paths import step_of
+from penstock.store.records import Event
+
+if TYPE_CHECKING:
+    from penstock.store.protocols import ResultStore, RunStore
 
 _BAD = ("task.failed", "task.errored", "task.cancelled")
 _UNDONE = (*_BAD, "run.cancelling", "run.timeout", "task.timeout", "run.finished")
 """What a retry takes back: events of these kinds before it count as not having happened."""
 
 
-def replay(live: Live, store: Store) -> list[Task]:
-    """Folds the log into `live.machine`. Returns the tasks that had been begun and are not over."""
-    machine = live.machine
-    machine.replaying = True
-    last = max((event.seq for event in store.events(live.number, kinds=["run.retried"])), default=0)
-    for chunk in _chunks(store.events(live.number), 500):
+def replay(run: ActiveRun, store: RunStore, results: ResultStore) -> list[Task]:
+    """Fold the log into `run.state`. Returns the tasks that had begun and have not ended."""
+    state = run.state
+    last = max((event.seq for event in store.events(run.number, kinds=["run.retried"])), default=0)
+    for chunk in _chunks(store.events(run.number), 500):
         keys = {event.data["key"] for event in chunk if event.kind == "task.succeeded" and "key" in event.data}
-        results = store.lookup(list(keys)) if keys else {}
+        found = results.lookup(list(keys)) if keys else {}
         for event in chunk:
             if event.seq < last and event.kind in _UNDONE and event.data.get("retry") is None:
-                _forgive(live, event)
+                _forgive(run, event)
             else:
-                _apply(live, event, results)
-    machine.replaying = False
-    for part in (machine.notes, machine.facts, machine.opened, machine.stopping):
-        part.clear()
-    for path in list(machine.called):
-        machine.ended(machine.called.pop(path)[0], Outcome.FAILED, {})
+                _apply(run, event, found)
+    run.replaying = False
+    for path in list(state.failed_calls):
+        state.ended(state.failed_calls.pop(path)[0], Outcome.FAILED, {})
     if last:
         # What depended on what is tried again is to be decided again.
         undone = [
-            row.task for row in store.tasks(live.number) if row.task not in machine.live and not machine.over(row.task)
+            row.task for row in store.tasks(run.number) if row.task not in state.live and not state.over(row.task)
         ]
-        store.drop_tasks(live.number, undone)
-    recount(live, store)
-    for task in machine.live.values():
-        row = store.task(live.number, task.path)
-        extra(task).shown = "" if row is None else row.state
-        extra(task).started = None if row is None else row.started
-    return [task for task in machine.live.values() if task.state.plan.inner is None]
+        store.drop_tasks(run.number, undone)
+    recount(run, store)
+    for task in state.live.values():
+        row = store.task(run.number, task.path)
+        execution(task).shown = "" if row is None else row.state
+        execution(task).started = None if row is None else row.started
+    return [task for task in state.live.values() if task.state.plan.inner is None]
+
+
+def inputs_of(run: ActiveRun, store: RunStore, results: ResultStore, path: str) -> dict[str, Any] | None:
+    """The inputs that a task was given, from what was recorded before it began. None: it cannot be told."""
+    for chunk in _chunks(store.events(run.number), 500):
+        keys = {event.data["key"] for event in chunk if event.kind == "task.succeeded" and "key" in event.data}
+        found = results.lookup(list(keys)) if keys else {}
+        for event in chunk:
+            if event.task == path and event.kind.startswith("task."):
+                task = run.state.find(path)
+                return None if task is None else task.inputs
+            _apply(run, event, found)
+    return None
 
 
 def _chunks(events: Iterable[Event], size: int) -> Iterator[list[Event]]:
@@ -58,100 +71,97 @@ def _chunks(events: Iterable[Event], size: int) -> Iterator[list[Event]]:
         yield chunk
 
 
-def _forgive(live: Live, event: Event) -> None:
+def _forgive(run: ActiveRun, event: Event) -> None:
     """A failure before a retry. The task has been begun, and its attempts are counted on from there."""
     if event.kind in _BAD:
-        task = live.machine.find(event.task) if event.task else None
+        task = run.state.find(event.task) if event.task else None
         if task is not None and task.state.plan.inner is None:
             task.attempt = max(task.attempt, int(event.data.get("attempt", 0)))
             task.tries = 0
-            extra(task).state = "forgiven"
-            extra(task).first = None
+            execution(task).state = "forgiven"
+            execution(task).first = None
 
 
-def _apply(live: Live, event: Event, results: dict[str, Any]) -> None:
-    machine = live.machine
+def _apply(run: ActiveRun, event: Event, results: dict[str, Any]) -> None:
+    state = run.state
     kind = event.kind
     if kind == "run.cancelling":
-        machine.cancel(event.data.get("message", "cancelled"), exits=not event.data.get("now"))
-        machine.stopping.clear()
+        state.cancel(event.data.get("message", "cancelled"), exits=not event.data.get("now"))
     elif kind in ("run.timeout", "task.timeout"):
-        machine.time_out(event.task, event.data.get("message", ""))
-        machine.stopping.clear()
+        state.time_out(event.task, event.data.get("message", ""))
     if not kind.startswith("task.") or event.data.get("follows"):
         return
-    settled = machine.settled
-    task = machine.find(event.task)
+    settled = state.settled
+    task = state.find(event.task)
     if task is None:
         # Either it was over as soon as it was looked at, as it was then, or it belongs to what a retry has taken back.
-        machine.ignored += settled == machine.settled
+        state.ignored += settled == state.settled
         return
     if task.state.plan.inner is not None:
-        _called(live, event, task, results)
+        _called(run, event, task, results)
         return
-    kept = extra(task)
+    own = execution(task)
     data = event.data
     task.attempt = max(task.attempt, int(data.get("attempt", 0)))
     if kind == "task.succeeded":
-        _succeeded(live, event, task, results)
+        _succeeded(run, event, task, results)
     elif kind in _BAD:
         if data.get("retry") is None:
             if kind != "task.cancelled":
-                live.failed(task.path, {"state": kind[5:], "attempts": task.attempt, **data})
+                run.failed(task.path, {"state": kind[5:], "attempts": task.attempt, **data})
             if "exit_code" in data:
                 task.exit_code = data["exit_code"]
-            machine.ended(task, OUTCOMES[kind[5:]], left_behind(data), how_it_failed(task, kind[5:], data))
+            state.ended(task, OUTCOMES[kind[5:]], left_behind(data), how_it_failed(task, kind[5:], data))
         else:
             task.tries = int(data.get("tries", task.tries))
-            kept.wait = float(data["retry"])
-            kept.state, kept.resume_at = "retrying", event.at + kept.wait
+            own.retry_delay = float(data["retry"])
+            own.state, own.resume_at = "retrying", event.at + own.retry_delay
     elif kind == "task.lost":
-        kept.lost += "exit_code" in data  # its worker died; that an engine did is no fault of the task
-        kept.state = "lost"
+        own.lost += "exit_code" in data  # its worker died; that an engine did is no fault of the task
+        own.state = "lost"
     elif kind == "task.started":
-        kept.state = "running"
-        kept.first = kept.first or event.at
+        own.state = "running"
+        own.first = own.first or event.at
     elif kind == "task.suspended":
         seconds = data.get("seconds")
-        kept.state, kept.resume_at = "suspended", None if seconds is None else event.at + float(seconds)
+        own.state, own.resume_at = "suspended", None if seconds is None else event.at + float(seconds)
     elif kind == "task.waiting":
-        kept.state = "waiting"
+        own.state = "waiting"
 
 
-def _called(live: Live, event: Event, task: Task, results: dict[str, Any]) -> None:
+def _called(run: ActiveRun, event: Event, task: Task, results: dict[str, Any]) -> None:
     """A step that is a workflow: how it ended follows from what is in it, unless it was tried again, or its result was known."""
-    machine = live.machine
+    state = run.state
     if event.kind == "task.succeeded":
-        _succeeded(live, event, task, results)
-        if task.path in machine.live:
-            machine.unopened.append(task)  # it is not known any more
+        _succeeded(run, event, task, results)
+        if task.path in state.live:
+            state.ready.calls.append(task)  # it is not known any more
         return
     task.attempt = max(task.attempt, int(event.data.get("attempt", 0)))
     if event.kind == "task.started":
-        kept = extra(task)
-        kept.first = kept.first or event.at
-    if event.kind == "task.started" and task.path + "/" not in machine.scopes and task.path not in machine.called:
-        machine._call(task)
-    elif event.kind in _BAD and task.path in machine.called:
+        own = execution(task)
+        own.first = own.first or event.at
+    if event.kind == "task.started" and task.path + "/" not in state.scopes and task.path not in state.failed_calls:
+        state.call(task)
+    elif event.kind in _BAD and task.path in state.failed_calls:
         task.tries = int(event.data.get("tries", task.tries))
         if event.data.get("retry") is not None:
-            machine.recall(task)
+            state.recall(task)
         else:
-            _, outcome, why = machine.called.pop(task.path)
-            machine.ended(task, outcome, {}, why)
+            state.give_up(task.path)
 
 
-def _succeeded(live: Live, event: Event, task: Task, results: dict[str, Any]) -> None:
+def _succeeded(run: ActiveRun, event: Event, task: Task, results: dict[str, Any]) -> None:
     if "key" in event.data:
         result = results.get(event.data["key"])
         if result is None:
             # The result was removed by hand: it cannot be had without running the task again.
-            extra(task).state = "lost"
+            execution(task).state = "lost"
             return
         outputs = result.outputs
     else:
         outputs = loads(json.dumps(event.data.get("outputs", {})))
-    live.machine.ended(task, Outcome.SUCCEEDED, outputs)
+    run.state.ended(task, Outcome.SUCCEEDED, outputs)
 
 
 def _is_call(root: Blueprint, path: str) -> bool:
@@ -165,10 +175,10 @@ def _is_call(root: Blueprint, path: str) -> bool:
     return blueprint is not None
 
 
-def recount(live: Live, store: Store) -> None:
+def recount(run: ActiveRun, store: RunStore) -> None:
     """The tallies, from the task rows."""
-    for (step, state), (count, _, _) in store.task_counts(live.number).items():
-        live.count(step, "", state, count, called=_is_call(live.machine.blueprint, step))
-    for event in store.events(live.number, kinds=["step.ready"]):
-        tally = live.progress.setdefault(step_of(event.task), {})
+    for (step, state), (count, _, _) in store.task_counts(run.number).items():
+        run.count(step, "", state, count, called=_is_call(run.state.blueprint, step))
+    for event in store.events(run.number, kinds=["step.ready"]):
+        tally = run.progress.setdefault(step_of(event.task), {})
         tally["tasks"] = tally.get("tasks", 0) + event.data["tasks"]

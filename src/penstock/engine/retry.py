@@ -1,19 +1,19 @@
-"""Is a failed attempt tried again, and when? Called by attempts. Pure: chance and time are handed in."""
+"""Is a failed attempt tried again, and when? Called by Dispatcher. Pure: chance and time are handed in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.graph.evaluate import EvaluationError, evaluate
+from penstock.expressions.evaluate import EvaluationError, evaluate
 from penstock.graph.model import Outcome, Retry
 
 LOST_LIMIT = 3
 """So many times a task may take its worker down with it before it is held to be at fault."""
 
 
-class Report(Protocol):
-    """What is looked at of a report that an attempt has ended (backends.base.Ended)."""
+class AttemptOutcome(Protocol):
+    """What is looked at of a report that an attempt has ended (backends.base.AttemptEnded)."""
 
     outcome: Outcome
     exit_code: int | None
@@ -25,7 +25,7 @@ class Report(Protocol):
 def delay(
     policy: Retry | None,
     tries: int,
-    report: Report,
+    report: AttemptOutcome,
     timed_out: bool,
     chance: Callable[[], float],
     since_first: float = 0.0,
@@ -58,7 +58,7 @@ def _names(wanted: str, raised: str) -> bool:
     return wanted == raised or wanted == raised.rpartition(".")[2]
 
 
-def _holds(policy: Retry, tries: int, report: Report, kind: str) -> bool:
+def _holds(policy: Retry, tries: int, report: AttemptOutcome, kind: str) -> bool:
     assert policy.when is not None
     attempt = {
         "exit_code": report.exit_code if report.exit_code is not None else -1,

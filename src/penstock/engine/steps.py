@@ -1,4 +1,4 @@
-"""A run's nouns while it is folded: tasks, steps whose time has come, calls of workflows. Plain state; changed by machine alone."""
+"""The nouns of RunState: tasks, steps that have begun, calls of workflows. Plain state, changed by RunState and its ReadyQueue alone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,25 @@ class Task:
     """One execution unit that has been taken and has not ended."""
 
     __slots__ = (
-        "action", "attempt", "counted", "exit_code", "extra", "index", "inputs", "key", "path", "permit", "round", "state", "tries",
-    )  # fmt: skip
+        "action",
+        "attempt",
+        "counted",
+        "execution",
+        "exit_code",
+        "index",
+        "inputs",
+        "key",
+        "path",
+        "permit",
+        "round",
+        "state",
+        "step_path",
+        "tries",
+    )
 
     def __init__(self, state: StepState, index: int, round: int, path: str, inputs: dict[str, Any]) -> None:
         self.state = state
+        self.step_path = state.path
         self.index = index
         self.round = round
         self.path = path
@@ -29,8 +43,8 @@ class Task:
         """Names attempts: counts every start."""
         self.tries = 0
         """Against the retry limit: counts failures only."""
-        self.extra: Any = None
-        """The loop's own."""
+        self.execution: Any = None
+        """What the engine keeps of its execution (see active_run)."""
         self.permit: Any = None
         """What it holds of the quota that its step waited for; the loop's own. None: nothing."""
         self.counted = False
@@ -47,10 +61,6 @@ class Task:
     def item(self) -> dict[str, Any] | None:
         """Its loop variables."""
         return None if self.state.items is None else self.state.items[self.index]
-
-    @property
-    def step_path(self) -> str:
-        return self.state.path
 
 
 class StepState:
@@ -75,7 +85,7 @@ class StepState:
         "tally",
     )
 
-    def __init__(self, scope: Scope, plan: StepPlan, items: Items | None) -> None:
+    def __init__(self, scope: WorkflowScope, plan: StepPlan, items: Items | None) -> None:
         self.scope = scope
         self.plan = plan
         self.items = items
@@ -108,10 +118,14 @@ class StepState:
         return self.cursor < self.n and self.live < self.limit
 
     @property
-    def hungry(self) -> int:
-        """How many more tasks could run now, if they were admitted."""
-        untaken = max(0, min(self.n - self.cursor, self.limit - self.live))
-        return len(self.line) + max(0, untaken - len(self.permits or ()))
+    def wanted(self) -> int:
+        """How many more tasks could run now if they were admitted."""
+        return len(self.line) + self.unpermitted
+
+    @property
+    def unpermitted(self) -> int:
+        """How many more tasks could be taken if there were permits for them."""
+        return max(0, min(self.n - self.cursor, self.limit - self.live) - len(self.permits or ()))
 
     @property
     def exempt(self) -> bool:
@@ -124,13 +138,32 @@ class StepState:
         return True
 
 
-class Scope:
+class WorkflowScope:
     """One call of a workflow: the run itself, or a step that is a workflow."""
 
     __slots__ = (
-        "blocked", "blueprint", "depth", "failures", "halt", "halted", "left", "live", "messages", "outcome", "outcomes", "owner", "params", "phase", "prefix", "states",
-        "step_prefix", "steps", "view", "waiting", "why",
-    )  # fmt: skip
+        "blocked",
+        "blueprint",
+        "depth",
+        "failures",
+        "halt",
+        "halted",
+        "left",
+        "live",
+        "messages",
+        "outcome",
+        "outcomes",
+        "owner",
+        "params",
+        "phase",
+        "prefix",
+        "states",
+        "step_prefix",
+        "steps",
+        "view",
+        "waiting",
+        "why",
+    )
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Foreign documents and pictures: what other tools write and read, to and from the workflow. Pure text in, pure text out."""
+"""Documents of other systems: read into workflows, written from workflows, gated. Called by service and runners. Pure."""

@@ -1,7 +1,6 @@
-"""Foreign documents as they were written, with the line of every place, and finding one from another. Called by every reader.
+"""Foreign documents as they were written, with the line of every value. Called by every reader.
 
-The data of a document is never changed: what is written back is what was read. Several documents that may refer to one another
-(a file with `---` in it, a folder) are a Library.
+The data of a document is never changed. Several documents that may refer to one another (a file with `---`, a folder) are a Library.
 """
 
 from __future__ import annotations
@@ -17,11 +16,13 @@ from penstock.graph.text import Marks, read_all_yaml, read_json
 
 @dataclass(frozen=True)
 class Document:
+    """One document."""
+
     data: Mapping[str, Any]
     file: str = "<text>"
     marks: Marks = field(default_factory=dict, repr=False, compare=False)
     repeated: tuple[tuple[int, str], ...] = field(default=(), compare=False)
-    """(line, path) of keys that stand twice; as for Kubernetes the last one counts."""
+    """(line, path) of keys that occur twice; as in Kubernetes the last one counts."""
 
     @property
     def api(self) -> str:
@@ -46,7 +47,7 @@ class Document:
 
     @property
     def name(self) -> str:
-        """As written, or what names are made from, without the dash at its end."""
+        """metadata.name, or generateName without the dash at its end."""
         found = self.metadata.get("name") or self.metadata.get("generateName") or ""
         return found.rstrip("-") if isinstance(found, str) else ""
 
@@ -56,7 +57,7 @@ class Document:
         return found if isinstance(found, str) else ""
 
     def source(self, path: str = "") -> Source:
-        """The line of `spec.templates[0].name`, or of the nearest place around it that is known."""
+        """The line of `spec.templates[0].name`, or of the nearest known value around it."""
         at = f"$.{path}" if path and not path.startswith("[") else f"${path}"
         while at not in self.marks and at != "$":
             at = at[: max(at.rfind("."), at.rfind("["))] or "$"
@@ -75,7 +76,7 @@ def part(data: Any, *names: str) -> Mapping[str, Any]:
 
 
 def items(data: Any, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The mappings in a list, with their numbers; whatever else is in it is passed over (shape.check has told of it)."""
+    """The mappings in a list, with their numbers; everything else is skipped (schema.check reports it)."""
     found = data.get(name) if isinstance(data, Mapping) else None
     for number, item in enumerate(found if isinstance(found, list) else ()):
         if isinstance(item, Mapping):
@@ -84,6 +85,8 @@ def items(data: Any, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 @dataclass(frozen=True)
 class Library:
+    """Documents that may refer to one another."""
+
     documents: tuple[Document, ...]
 
     @cached_property
@@ -94,7 +97,7 @@ class Library:
         return found
 
     def find(self, kind: str, name: str) -> Document | None:
-        """The first of this kind and name. Namespaces are not told apart: what lies in one folder belongs together."""
+        """The first of this kind and name. Namespaces are ignored: the documents of one folder belong together."""
         return self._index.get((kind, name))
 
     def of_kind(self, *kinds: str) -> list[Document]:

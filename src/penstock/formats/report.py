@@ -1,7 +1,7 @@
 """What a translation kept, changed and lost. Made by every reader and writer of foreign documents; shown by `penstock convert`.
 
-Kept is what the other side has under another name, or what is handed on word for word. Changed is what is done in another way there, which
-is said. Lost is what the other side cannot say, with the nearest thing that it can.
+Kept: the target has the same, perhaps under another name. Changed: the target does it differently; the entry says how. Lost: the target cannot
+express it; the entry names the nearest equivalent.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from penstock.errors import Source
 
 Kind = Literal["kept", "changed", "lost"]
 MOST = 10_000
-"""A report is for people; beyond this it only counts."""
+"""A report lists at most so many entries and counts the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """One field or feature."""
+
     kind: Kind
     path: str
     """In the document that was read: `spec.templates[0].daemon`; of a Workflow, `steps.train.loop`."""
@@ -38,9 +40,11 @@ class Entry:
 
 @dataclass(slots=True)
 class Report:
+    """All entries of one translation."""
+
     entries: list[Entry] = field(default_factory=list)
     unlisted: int = 0
-    """Entries beyond what is listed."""
+    """The number of entries that are not listed."""
     losses: int = 0
 
     def add(self, kind: Kind, path: str, message: str, near: str = "", source: Source | None = None) -> None:

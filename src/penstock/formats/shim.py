@@ -1,9 +1,8 @@
-"""Python functions as scripts that need nothing in their image but Python. Called by the writers of Argo and Tekton files.
+"""Python functions as scripts whose image needs only Python. Called by the writers of all formats.
 
-The author's code (the zip that author.pack makes) travels once for a whole workflow, with the program that calls functions
-(shim_main), as base64 text in one or a few files: a parameter, a ConfigMap, whatever the foreign system has. Each function's
-script is a few lines that unpack it and say which function, with which inputs; where a value comes from is the writer's to say,
-as a piece of Python that gives its text.
+The author's code (the zip of author.pack) is passed once for a whole workflow, with the program that calls functions (shim_main), as base64
+text in one or a few files: a parameter or a ConfigMap. The script of a function is a few lines that unpack it and name the function and its
+inputs. The writer gives a Python expression for the text of each input.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from penstock.errors import Problem, Source, UserError
 from penstock.graph.model import Function, Output, Value, Workflow
 
 CODE: Final = "/tmp/penstock/code"
-"""The file that holds the code in the pod, as base64 text; or a folder, whose files in order of their names are that text."""
+"""The file with the code in the pod, as base64 text; or a folder whose sorted files together are that text."""
 OUTPUTS: Final = "/tmp/penstock/outputs"
 RETRY: Final = 75
-"""Exit code of a function that raised one of the exceptions that the step is tried again for."""
+"""Exit code of a function that raised an exception for which the step is retried."""
 IMAGE: Final = f"python:{sys.version_info[0]}.{sys.version_info[1]}-slim"
-"""Where no image is named. A function that travels by value must meet the Python that it was made with."""
+"""The default image. A function that is passed by value needs the Python version that it was made with."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 _SCRIPT: Final = """\
@@ -48,39 +47,39 @@ shim["main"](archive, CALL, GIVEN)
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class FunctionInput:
     """One input of a function."""
 
     name: str
     wire: str
     """How its text is read: a type as text (`str`: as it is; everything else: JSON), or `each T` for a list that the foreign
-    system has gathered from the texts of a loop's results."""
+    system has collected from the results of a loop."""
     source: str
-    """Python that gives the text: `os.environ["X"]`, `open("/x").read()`, or a literal that is filled in."""
+    """A Python expression for the text: `os.environ["X"]`, `open("/x").read()`, or a literal that is filled in."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shipped:
+class FunctionScript:
     """A function as a script."""
 
     image: Value
     command: tuple[str, ...]
     source: str
     outputs: Mapping[str, str]
-    """Output -> the file that its text is in; for files and folders, the file or folder itself."""
+    """Output -> the file with its text; for files and folders, the file or folder itself."""
 
 
 def function_container(
     function: Function,
-    given: Iterable[Given],
+    given: Iterable[FunctionInput],
     outputs: Sequence[Output],
     *,
     retry_on: Sequence[str] = (),
     imports: Sequence[str] = (),
     code: str = CODE,
     folder: str = OUTPUTS,
-) -> Shipped:
-    """`imports`: modules that the pieces of Python in `given` need."""
+) -> FunctionScript:
+    """`imports`: modules that the expressions in `given` need."""
     paths = {output.name: f"{folder}/{output.name}" for output in outputs}
     call = {
         "module": function.module,
@@ -93,17 +92,17 @@ def function_container(
     source = _SCRIPT.format(call=_literal(call), given=lines, code=json.dumps(code))
     if imports:
         source = f"import {', '.join(imports)}\n{source}"
-    return Shipped(function.image, ("python3",), source, paths)
+    return FunctionScript(function.image, ("python3",), source, paths)
 
 
 def _literal(call: Mapping[str, Any]) -> str:
-    """As Python. A line for each entry: two braces in a row would be a tag of Argo's."""
+    """As Python. One entry on each line: two braces in a row would be a tag of Argo."""
     inner = "".join(f"    {json.dumps(name)}: {json.dumps(value)},\n" for name, value in call.items())
     return f"{{\n{inner}}}"
 
 
 def payload(bundle: bytes | None) -> str:
-    """The code of a workflow as text: what author.pack made, if anything, and the program that calls functions."""
+    """The code of a workflow as text: the zip of author.pack, if there is one, and the program that calls functions."""
     files: dict[str, bytes] = {}
     if bundle:
         with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
@@ -122,7 +121,7 @@ def _program() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What a bundle holds, for whoever must say what is missing."""
+    """The functions and modules of a bundle, to report what is missing."""
 
     functions: frozenset[tuple[str, str, str]]
     by_value: frozenset[tuple[str, str, str]]
@@ -138,8 +137,8 @@ class Bundle:
 
 
 def missing_code(workflow: Workflow, bundle: bytes | None, code: str) -> list[Problem]:
-    """Functions whose code is not at hand: a workflow that was read from a document only knows their names. With a bundle, what is
-    not in it is installed, and the image must have it."""
+    """Functions whose code is missing: a workflow that was read from a document has only their names. With a bundle, what it lacks is
+    installed, and the image must have it."""
     if bundle is not None:
         return []
     found: dict[tuple[str, str], tuple[str, Source | None]] = {}
@@ -155,7 +154,7 @@ def missing_code(workflow: Workflow, bundle: bytes | None, code: str) -> list[Pr
 
 
 def _installed(function: Function) -> bool:
-    """A module of Python's own is in every image."""
+    """Every image has the modules of Python itself."""
     return function.module.partition(".")[0] in sys.stdlib_module_names
 
 

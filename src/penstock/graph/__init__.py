@@ -1,1 +1,1 @@
-"""The nouns: what a workflow is, whoever wrote it and wherever it runs. Pure data and pure functions."""
+"""The model of a workflow and the functions that read it. Pure: no I/O."""

@@ -1,16 +1,16 @@
 """The heaviest set of nodes of a DAG of which no two are ordered: exact, without a transitive closure.
 
 Called by demand, once for each resource. By Dilworth's theorem in its weighted form the answer is the least flow that covers
-every node v at least weight(v) times. Start with one path for each unit of weight and join paths end to beginning wherever a
-way leads from one to the other; what can no longer be joined is the answer. Joining is a maximum flow:
+every node v at least weight(v) times. Start with one path for each unit of weight. Join the end of one path to the start of
+another wherever a path leads from one to the other. The number of paths that remain is the answer. Joining is a maximum flow:
 
-    source → out(v)  weight(v)      a path ends at v and looks for a beginning
-    in(v) → sink     weight(v)      a path begins at v
+    source → out(v)  weight(v)      a path ends at v and looks for a start
+    in(v) → sink     weight(v)      a path starts at v
     out(u) → in(v)   unbounded      for each edge u → v
-    in(v) → out(v)   unbounded      on the way, a path may pass through v
+    in(v) → out(v)   unbounded      a path may pass through v
 
-The flow is found with Dinic's method on arrays, after a greedy start that already joins most of it; in(v) and out(v), source
-and sink are not stored as nodes but known from the arrays they live in. The minimum cut gives the set itself: v belongs to it
+The flow is found with Dinic's method on arrays, after a greedy start that already joins most of it. in(v), out(v), source and
+sink are not stored as nodes: which array an entry is in says which it is. The minimum cut gives the set itself: v belongs to it
 if out(v) can still be reached and in(v) cannot.
 """
 
@@ -20,13 +20,13 @@ import math
 from collections.abc import Iterable, Sequence
 
 THIN = 1.5
-"""A graph with fewer edges than that for each node has long chains, down which open ends are best carried at once."""
+"""A graph with fewer edges than this for each node has long chains: open ends are carried down them first."""
 PATIENCE = 40
-"""Any other graph that takes so many rounds of Dinic's method is treated the same."""
+"""Any other graph is treated the same after so many rounds of Dinic's method."""
 
 
-class Order:
-    """The edges, prepared once; `heaviest` may then be asked for several weightings, one for each resource.
+class PartialOrder:
+    """The edges of a DAG, prepared once. `heaviest` is then called for each weighting: one for each resource.
 
     Nodes are numbered in topological order: every edge (u, v) has u < v."""
 
@@ -37,7 +37,7 @@ class Order:
         self.down: list[list[int]] = [[] for _ in range(size)]
         self.up: list[list[int]] = [[] for _ in range(size)]
         self.below: list[list[int]] = [[] for _ in range(size)]
-        """The nodes that `down` leads to, in the same order."""
+        """The target nodes of `down`, in the same order."""
         for edge, (u, v) in enumerate(edges):
             self.tail.append(u)
             self.head.append(v)
@@ -47,7 +47,7 @@ class Order:
         chances = [len(edges_down) for edges_down in self.down]
         for edges_up in self.up:
             if len(edges_up) > 1:
-                # Greedy joins take first from those that have the fewest other chances.
+                # Greedy joins begin with the nodes that have the fewest other choices.
                 edges_up.sort(key=lambda edge: chances[self.tail[edge]])
 
     def heaviest(self, weights: Sequence[int]) -> tuple[int, list[int]]:
@@ -55,7 +55,7 @@ class Order:
         unit = math.gcd(*weights)
         if not unit:
             return 0, []
-        # Bytes in thousandths are numbers of twenty digits; in units of what all have in common they are small and quick.
+        # Bytes in thousandths have twenty digits. Divided by their common divisor they are small, and arithmetic is fast.
         flow = _Flow(self, [weight // unit for weight in weights])
         flow.greedy()
         rounds = 0
@@ -73,13 +73,13 @@ class Order:
 
 def heaviest_antichain(weights: Sequence[int], edges: Iterable[tuple[int, int]]) -> tuple[int, list[int]]:
     """For one weighting only."""
-    return Order(len(weights), edges).heaviest(weights)
+    return PartialOrder(len(weights), edges).heaviest(weights)
 
 
 class _Flow:
-    """`ends[u]`: path ends at u not yet joined (source side); `begins[v]`: beginnings not yet joined (sink side)."""
+    """`ends[u]`: path ends at u that are not joined yet (source side). `begins[v]`: path starts at v that are not (sink side)."""
 
-    def __init__(self, order: Order, weights: Sequence[int]) -> None:
+    def __init__(self, order: PartialOrder, weights: Sequence[int]) -> None:
         self.size = order.size
         self.tail, self.head, self.down, self.up = order.tail, order.head, order.down, order.up
         self.below = order.below
@@ -110,9 +110,9 @@ class _Flow:
             begins[v] = wanted
 
     def carry(self, choice: int) -> None:
-        """Let every open end travel on, each node handing all it has to one successor (its first or its last), and join
-        wherever a beginning is met on the way. Long chains, where joining along single edges leaves much for Dinic, are
-        settled here. What travelled in vain is taken back: amounts are fixed from the bottom up."""
+        """Moves every open end down: each node hands all that it has to one successor (its first or its last), and joins
+        wherever it meets a start. This settles long chains, where joining along single edges leaves much for Dinic. What
+        found no start is taken back: amounts are fixed from the bottom up."""
         ends, begins, down, head = self.ends, self.begins, self.down, self.head
         arrived = [0] * self.size
         taken = [0] * self.size
@@ -123,7 +123,7 @@ class _Flow:
                 arrived[head[via[v]]] += ends[v] + arrived[v] - taken[v]
         owed = [0] * self.size
         for v in range(self.size - 1, -1, -1):
-            # What the nodes below v really took of what v handed on: first v's own ends, then what passed through it.
+            # What the nodes below v took of what v handed on: first v's own ends, then what passed through it.
             leaving = 0
             if via[v] >= 0 and owed[head[via[v]]]:
                 below = head[via[v]]
@@ -179,9 +179,9 @@ class _Flow:
         return False
 
     def push(self) -> None:
-        """Send all that the current levels allow: depth first, without recursion, each arc looked at once.
+        """Sends all that the current levels allow: depth first, without recursion, each arc visited once.
 
-        A way is kept as (kind, edge or node, node come from), innermost last. Kinds: 0 along an edge, 1 back out of a node
+        A path is kept as (kind, edge or node, previous node), innermost last. Kinds: 0 along an edge, 1 back out of a node
         passed through, 2 through a node, 3 back along an edge in use."""
         tail, below, down, up, used, through = self.tail, self.below, self.down, self.up, self.used, self.through
         in_level, out_level, ends, begins, last = self.in_level, self.out_level, self.ends, self.begins, self.last

@@ -1,33 +1,37 @@
 """Workflow <-> plain data <-> canonical JSON and YAML, and the digest.
 
 Called by service (files), plan.dedupe (keys), author.explain (comparing) and the store. The plain form leaves out
-everything that has its default value, so that two ways of writing the same workflow give the same bytes and so the same
-digest, in every process and on every platform. Places in the source are not part of it.
+every field that has its default value. So two spellings of the same workflow give the same bytes and the same digest, in every
+process and on every platform. Source positions are not part of it.
 
-Readers refuse what they do not know: each unknown field is a Problem with its path and the nearest known name.
+Readers refuse unknown fields: each unknown field is a Problem with its path and the nearest known name.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING as NO_DEFAULT
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import Enum
 from functools import cache
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, is_not
 from types import NoneType, UnionType
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from penstock.errors import DocumentError, Problem, Source, instead, nearest
-from penstock.graph import model, quantity, types
-from penstock.graph.expr import Expr, ExpressionError
+from penstock.expressions import types
+from penstock.expressions.parse import Expr, ExpressionError, reference
+from penstock.expressions.secret import ROOT as SECRETS
+from penstock.expressions.secret import Secret
+from penstock.expressions.template import Template, parse_template, show_template
+from penstock.expressions.types import Type
+from penstock.graph import model, quantity
 from penstock.graph.model import ACTIONS, MISSING, Edge, Missing, Step, Workflow
-from penstock.graph.template import Template, parse_template, show_template
+from penstock.graph.step_text import StepTexts, canonical
 from penstock.graph.text import Marks, read_json, read_yaml
-from penstock.graph.types import Type
 
 VERSION = "penstock/v1"
 KIND = "Workflow"
@@ -44,7 +48,30 @@ def to_data(workflow: Workflow) -> dict[str, Any]:
 
 def to_json(workflow: Workflow) -> str:
     """Canonical: keys sorted, no spaces, one way to write each number."""
-    return canonical(to_data(workflow))
+    texts = StepTexts(encode)
+    pieces = {"apiVersion": canonical(VERSION), "kind": canonical(KIND), **_pieces(workflow, texts)}
+    return _object(pieces)
+
+
+def _pieces(workflow: Workflow, texts: StepTexts) -> dict[str, str]:
+    """The canonical text of each field that is written."""
+    around = replace(workflow, steps=(), on_exit=(), definitions=())
+    pieces = {name: canonical(value) for name, value in encode(around).items()}
+    if workflow.steps:
+        pieces["steps"] = _array(map(texts.text, workflow.steps))
+    if workflow.on_exit:
+        pieces["on_exit"] = _array(map(texts.text, workflow.on_exit))
+    if workflow.definitions:
+        pieces["definitions"] = _array(_object(_pieces(one, texts)) for one in workflow.definitions)
+    return pieces
+
+
+def _object(pieces: Mapping[str, str]) -> str:
+    return "{" + ",".join([f'"{name}":{pieces[name]}' for name in sorted(pieces)]) + "}"
+
+
+def _array(texts: Iterable[str]) -> str:
+    return "[" + ",".join(texts) + "]"
 
 
 def to_yaml(workflow: Workflow) -> str:
@@ -55,7 +82,7 @@ def to_yaml(workflow: Workflow) -> str:
             return True
 
     def text(dumper: yaml.SafeDumper, data: str) -> yaml.ScalarNode:
-        # PyYAML folds line breaks that it knows of and YAML readers do not agree on; in double quotes it escapes them.
+        # YAML readers disagree about some line breaks that PyYAML folds. In double quotes it escapes them.
         style = '"' if _BREAKS.intersection(data) else "|" if "\n" in data.strip() else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
@@ -67,13 +94,7 @@ def to_yaml(workflow: Workflow) -> str:
 
 def digest(workflow: Workflow) -> str:
     """`sha256:…` over the canonical JSON."""
-    return digest_of(to_data(workflow))
-
-
-canonical: Callable[[Any], str] = json.JSONEncoder(
-    ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False
-).encode
-"""Plain data -> the one text that stands for it. An encoder is made once: plans key a hundred thousand steps with it."""
+    return digest_of_text(to_json(workflow))
 
 
 def digest_of(data: Any) -> str:
@@ -81,7 +102,7 @@ def digest_of(data: Any) -> str:
 
 
 def digest_of_text(text: str) -> str:
-    """Of a document that is canonical already."""
+    """The digest of a document that is canonical already."""
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -106,7 +127,7 @@ def _encoder(cls: Any) -> Callable[[Any], Any]:
 
 
 def _encode_input(given: model.Input) -> dict[str, Any]:
-    """Written out, as is the next: there are more of these than of anything else in a large workflow."""
+    """Written by hand, like the next one: a large workflow has more of these than of anything else."""
     data = {"name": given.name, "value": _encode_field("value", given.value)}
     if given.type is not types.ANY and given.type != types.ANY:
         data["type"] = encode_value(given.type)
@@ -137,14 +158,15 @@ def _encode_fields_of(cls: type) -> Callable[[Any], dict[str, Any]]:
         (f.name, f.default_factory() if f.default_factory is not NO_DEFAULT else f.default, hints[f.name] in _TEXTS)
         for f in kept
     ]
+    defaults = tuple(default for _, default, _ in plan)
     names = [f.name for f in kept]
     get = attrgetter(*names) if len(names) > 1 else lambda thing: (getattr(thing, names[0]),)
 
     def run(thing: Any) -> dict[str, Any]:
         data = {}
-        for (name, default, text), value in zip(plan, get(thing), strict=True):
-            if value is default:
-                continue
+        values = get(thing)
+        # Most fields hold their default: they are skipped without a Python operation for each.
+        for (name, default, text), value in compress(zip(plan, values, strict=True), map(is_not, values, defaults)):
             kind = type(value)
             if value == default and (kind is type(default) or name in _SECONDS):
                 continue
@@ -165,7 +187,7 @@ _TEXTS: tuple[Any, ...] = (
     tuple[str, ...] | None,
     Mapping[str, str],
 )
-"""Fields that hold text and no expressions: `${{` in them is just that, on the way out as on the way in."""
+"""Fields that hold text and no expressions: `${{` in them is text, in both directions."""
 
 
 def _encode_text(value: Any) -> Any:
@@ -177,26 +199,38 @@ _SECONDS = frozenset({"timeout", "duration", "ttl", "initial", "factor", "longes
 
 
 def _encode_field(name: str, value: Any) -> Any:
-    if type(value) in _PLAIN:
-        return value
-    if name in _SECONDS and isinstance(value, float) and value.is_integer():
-        return int(value)  # 600 and 600.0 seconds are one thing and must have one digest
+    return _field_encoder(name, cast(Any, type(value)))(value)
+
+
+@cache
+def _field_encoder(name: str, kind: Any) -> Callable[[Any], Any]:
+    """How a field of this name is written when it holds a value of this type. Cached: a large workflow has few combinations."""
+    if kind in _PLAIN:
+        return lambda value: value
+    if name in _SECONDS and issubclass(kind, float):
+        # 600 and 600.0 seconds are equal and must have one digest
+        return lambda value: int(value) if value.is_integer() else encode_value(value)
     if name == "resources":
-        shown = {resource: quantity.show(amount, resource) for resource, amount in sorted(value.items())}
-        return {resource: int(text) if text.isdigit() else text for resource, text in shown.items()}
-    if name in ("when", "trigger", "condition", "success_condition", "failure_condition") and isinstance(value, Expr):
-        return value.text
+        return _encode_resources
+    if name in ("when", "trigger", "condition", "success_condition", "failure_condition") and issubclass(kind, Expr):
+        return lambda value: value.text
     if name in ("outcomes", "tolerates"):
-        return sorted(outcome.value for outcome in value)
-    if (
-        isinstance(value, tuple)
-        and value
-        and hasattr(value[0], "__dataclass_fields__")
-        and not isinstance(value[0], Expr | Template)
-    ):
+        return lambda value: sorted(outcome.value for outcome in value)
+    if issubclass(kind, tuple):
+        return _encode_tuple
+    if hasattr(kind, "__dataclass_fields__") and not issubclass(kind, Expr | Template | Type):
+        return _encoder(kind)
+    return encode_value
+
+
+def _encode_resources(value: Mapping[str, int]) -> dict[str, Any]:
+    shown = {resource: quantity.show(amount, resource) for resource, amount in sorted(value.items())}
+    return {resource: int(text) if text.isdigit() else text for resource, text in shown.items()}
+
+
+def _encode_tuple(value: tuple[Any, ...]) -> Any:
+    if value and hasattr(value[0], "__dataclass_fields__") and not isinstance(value[0], Expr | Template):
         return [encode(item) for item in value]
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, Expr | Template | Type):
-        return encode(value)
     return encode_value(value)
 
 
@@ -246,6 +280,10 @@ def encode_value(value: Any) -> Any:
         return value.value
     if isinstance(value, Type):
         return str(value)
+    if isinstance(value, Secret):  # of an action whose expressions have been replaced
+        named = enumerate(value.parts)
+        parts = [Expr.tree(reference(SECRETS, part)) if place % 2 else part for place, part in named]
+        return show_template(Template(tuple(part for part in parts if part != "")))
     raise TypeError(f"{type(value).__name__} has no place in a document")
 
 
@@ -319,7 +357,7 @@ def _kind(value: object) -> str:
 
 
 class _Reader:
-    """Collects Problems and goes on, so that one run names every mistake."""
+    """Collects Problems and continues, so that one run reports every mistake."""
 
     LIMIT = 50
 
@@ -347,7 +385,7 @@ class _Reader:
             )
 
     def dataclass(self, cls: type, data: Any, path: str) -> Any:
-        """The object, with defaults where a field was wrong; _LOST if there is nothing to make it from."""
+        """The object, with defaults where a field was wrong; _LOST if the object cannot be made."""
         if not isinstance(data, dict):
             self.problem("P105", path, f"expected a mapping, found {_kind(data)}", f"write {_example(cls)}")
             return _LOST
@@ -362,9 +400,11 @@ class _Reader:
             else:
                 names = [*known, *ACTIONS] if cls is Step else [*known]
                 self.problem(
-                    "P103", _under(path, key), f"{str(key)[:80]!r} is not a field of {_noun(cls)}",
+                    "P103",
+                    _under(path, key),
+                    f"{str(key)[:80]!r} is not a field of {_noun(cls)}",
                     f"{instead(str(key)[:80], names)} Known: {', '.join(names)}",
-                )  # fmt: skip
+                )
         if cls is Step:
             self.one_action(data, path)
         for name in _required(cls):
@@ -410,7 +450,7 @@ class _Reader:
         return found
 
     def typed(self, hint: Any, value: Any, path: str) -> Any:
-        """`value` as `hint` asks. Raises _Wrong."""
+        """`value` as the type hint requires. Raises _Wrong."""
         if hint is Any:
             return self.value(value, path)
         if hint is Expr:
@@ -493,12 +533,7 @@ class _Reader:
             inner = parse_template(value) if value.lstrip().startswith("${{") else None
             return inner if isinstance(inner, Expr) else Expr.of(value)
         except ExpressionError as error:
-            raise _Wrong(
-                path,
-                f"in {value[:200]!r}, at character {error.position + 1}: {error}",
-                "see `penstock explain P110`",
-                "P110",
-            ) from None
+            raise _bad_expression(path, value, error) from None
 
     def type(self, value: Any, path: str) -> Type:
         try:
@@ -513,12 +548,7 @@ class _Reader:
             try:
                 return parse_template(value) if "${{" in value else value
             except ExpressionError as error:
-                raise _Wrong(
-                    path,
-                    f"in {value[:200]!r}, at character {error.position + 1}: {error}",
-                    "see `penstock explain P110`",
-                    "P110",
-                ) from None
+                raise _bad_expression(path, value, error) from None
         if isinstance(value, list):
             if len(value) > 1024 and all(type(item) in (int, float, bool) for item in value):
                 return tuple(value)
@@ -533,11 +563,11 @@ class _Reader:
 
 
 _LOST: Any = object()
-"""Stands for what could not be read; a Problem says why. Null is not that: it is a value."""
+"""Marks a value that could not be read; a Problem says why. Null is a value and not this."""
 
 
 def _under(path: str, key: object) -> str:
-    """The path of a key. Keys as long as books do not make paths as long as libraries."""
+    """The path of a key. Long keys are cut."""
     return f"{path}.{key}" if len(path) + len(str(key)) < 1000 else path
 
 
@@ -545,6 +575,11 @@ class _Wrong(Exception):
     def __init__(self, path: str, message: str, fix: str, code: str = "P105") -> None:
         super().__init__(message)
         self.path, self.message, self.fix, self.code = path, message, fix, code
+
+
+def _bad_expression(path: str, text: str, error: ExpressionError) -> _Wrong:
+    message = f"in {text[:200]!r}, at character {error.position + 1}: {error}"
+    return _Wrong(path, message, "see `penstock explain P110`", "P110")
 
 
 @cache

@@ -1,20 +1,19 @@
-"""The workflow as plain frozen data. Built by author and formats, read by everything above; imports nothing that acts.
+"""The workflow as plain frozen data. Built by author and formats, read by every package above. It has no behaviour.
 
-One workflow is a list of steps. A step says what it does (`action`), with which inputs, what comes out, what it must wait
-for, how often it runs, what it needs of a machine, and which queue it belongs to. Values that are not known when the
-workflow is written are expressions (see expr) over these roots:
+A workflow is a list of steps. A step has an action, inputs, outputs, dependencies, loops, resources and a queue. Values that are
+not known when the workflow is written are expressions (see expressions.parse) over these roots:
 
     params.NAME                  the workflow's parameters
-    steps.NAME.outputs.OUTPUT    what another step gave; a list, in order, if that step has a for-each
+    steps.NAME.outputs.OUTPUT    an output of another step; an ordered list if that step has a for-each
     steps.NAME.outcome           how it ended (in `trigger`, `when` and exit handlers)
     item.NAME                    the loop variables of this step's own for-each
-    inputs.NAME, outputs.NAME    this step's own, inside its action and its while loop
-    object, response             a resource step's object; an http step's answer
-    attempt                      the failed try, in a retry condition; inside an action, `attempt.number` failures so far
+    inputs.NAME, outputs.NAME    the step's own inputs and outputs, inside its action and its while loop
+    object, response             the object of a resource step; the response to an http step
+    attempt                      the failed attempt, in a retry condition; inside an action, `attempt.number` failures so far
     workflow.outcome             how the workflow ended, in exit handlers
-    run.id, run.created          the run itself, and when it began
+    run.id, run.created          the run, and when it began
 
-Lists inside the model are tuples. Maps are dicts that nobody changes.
+Lists inside the model are tuples. Maps are dicts that must not be changed.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final
 
 from penstock.errors import Source
-from penstock.graph.expr import Expr, references
-from penstock.graph.template import Template
-from penstock.graph.types import ANY, Type
+from penstock.expressions.parse import Expr, references
+from penstock.expressions.template import Template
+from penstock.expressions.types import ANY, Type
 
 Value = Any
 """JSON data whose leaves may also be Expr or Template."""
 
 
 class Missing:
-    """No default was given, which is not the same as a default of null."""
+    """No default was given. This differs from a default of null."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -57,12 +56,13 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
     """Its `when` was false, or its loop had no items."""
     OMITTED = "omitted"
-    """What it waits for ended in an outcome it did not ask for."""
+    """A dependency ended in an outcome that the step does not accept."""
     CANCELLED = "cancelled"
 
 
 NORMAL: Final = frozenset({Outcome.SUCCEEDED, Outcome.SKIPPED})
-"""What a plain dependency asks for. A skipped step does not hold up those behind it."""
+"""The outcomes that a plain dependency accepts. A skipped step does not block its dependents."""
+ANY_OUTCOME: Final = frozenset(Outcome)
 
 
 class Unit(StrEnum):
@@ -76,7 +76,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """What a workflow is given. Without a default it must be given."""
+    """A parameter of a workflow. Without a default a run must give it a value."""
 
     name: str
     type: Type = ANY
@@ -87,9 +87,9 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A named value that a step is given. With a `path`, it is laid there as a file before the step starts.
+    """A named value that a step receives. With a `path`, it is written there as a file before the step starts.
 
-    `default` stands in when the value reads an output that is not there, because the step that gives it was skipped."""
+    `default` is used if the value reads an output of a step that was skipped."""
 
     name: str
     value: Value
@@ -100,11 +100,11 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """A named value that comes out.
+    """A named value that a step or workflow produces.
 
     Of a container or script: read from `path`, by default the file $PENSTOCK_OUTPUTS/NAME; `/dev/stdout` is what it
     printed. Of a function: what it returned. Of a resource, http step or workflow: `value`, an expression. Of a suspend
-    step: supplied by whoever resumes it. `default` stands in when the step was skipped; with a for-each it is the whole list."""
+    step: given when it is resumed. `default` is used if the step was skipped; with a for-each it is the whole list."""
 
     name: str
     type: Type = ANY
@@ -128,7 +128,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A text handed to an interpreter. Without an image it runs where the engine runs."""
+    """A text that is passed to an interpreter. Without an image it runs where the engine runs."""
 
     kind: ClassVar[str] = "script"
     source: Value
@@ -146,7 +146,7 @@ class Function:
     module: str
     name: str
     code: str = ""
-    """Digest of the function's source and of everything of the author's that it uses."""
+    """Digest of the function's source and of all code of the author that it uses."""
     image: Value = None
     env: Mapping[str, Value] = field(default_factory=dict)
 
@@ -183,7 +183,7 @@ class Http:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One program of a pod. With `source`, `command` is the interpreter that is handed it."""
+    """One program of a pod. With `source`, `command` is the interpreter that runs it."""
 
     name: str
     image: Value = None
@@ -193,16 +193,16 @@ class Part:
     env: Mapping[str, Value] = field(default_factory=dict)
     workdir: Value = None
     needs: tuple[str, ...] | None = None
-    """Parts of the pod that must have ended well. None: the one before it."""
+    """Parts of the pod that must have succeeded. None: the part before it."""
     when: tuple[Mapping[str, Value], ...] = ()
-    """All must hold, or the part is skipped: {input, operator: in | notin, values}. Looked at when its turn has come."""
+    """All must hold, or the part is skipped: {input, operator: in | notin, values}. Evaluated when the part is due."""
     on_error: str = "stop"
-    """`continue`: its failure is not the pod's."""
+    """`continue`: the pod does not fail if the part fails."""
     timeout: float | None = None
     sidecar: bool = False
-    """Started first, stopped when the others have ended."""
+    """Started first, stopped when the other parts have ended."""
     results: Mapping[str, str] = field(default_factory=dict)
-    """What it leaves for later parts: name -> the file it writes. They read it as `$(steps.PART.results.NAME)`."""
+    """Values for later parts: name -> the file that this part writes. They read it as `$(steps.PART.results.NAME)`."""
 
 
 PART_ON_ERROR: Final = ("stop", "continue")
@@ -210,8 +210,8 @@ PART_ON_ERROR: Final = ("stop", "continue")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """Several programs that share one machine and its files, one after another or as their `needs` say. One task: it is
-    admitted, started and tried again as a whole."""
+    """Several programs that share one machine and its files, one after another or as their `needs` say. It is one task: it is
+    admitted, started and retried as a whole."""
 
     kind: ClassVar[str] = "pod"
     parts: tuple[Part, ...]
@@ -237,7 +237,7 @@ RESOURCE_ACTIONS: Final = ("create", "apply", "patch", "replace", "delete", "get
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Wait for `step`, and go on only if it ended in one of `outcomes`."""
+    """Wait for `step`, and continue only if it ended in one of `outcomes`."""
 
     step: str
     outcomes: frozenset[Outcome] = NORMAL
@@ -250,7 +250,7 @@ class ForEach:
 
     axes: tuple[Mapping[str, Value], ...]
     parallel: int | None = None
-    """At most so many at the same time."""
+    """The most tasks that run at the same time."""
     gang: bool = False
     """All or nothing. Otherwise the tasks are independent and may be admitted a few at a time."""
 
@@ -266,7 +266,7 @@ class While:
     max_iterations: int = 100
     test: str = "after"
     at_limit: str = "stop"
-    """`stop`: go on with the last round's outputs. `fail`: the step has failed."""
+    """`stop`: continue with the last round's outputs. `fail`: the step has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +281,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Try again, at most `limit` times. Evictions are not tries."""
+    """Retry at most `limit` times. Evictions do not count."""
 
     limit: int
     backoff: Backoff = Backoff()
@@ -292,7 +292,7 @@ class Retry:
     when: Expr | None = None
     """Over `attempt.exit_code`, `attempt.message`, `attempt.number`, `attempt.outcome`, `attempt.seconds`."""
     within: float | None = None
-    """No new try so many seconds after the first began."""
+    """No new attempt starts so many seconds after the first attempt began."""
 
 
 RETRY_ON: Final = ("failed", "errored", "timeout")
@@ -309,7 +309,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """On which machines. Affinity is Kubernetes' own object, passed through."""
+    """The machines that a step may run on. Affinity is the object of Kubernetes, passed through."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
@@ -318,9 +318,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """May an earlier result stand in for a new one? `version` is changed by hand to say no once.
+    """May an earlier result be reused? Changing `version` makes the step run again once.
 
-    With a `key`, whatever has the same key is held to be the same, whatever it does: the author's word is taken for it."""
+    With a `key`, two steps with the same key count as the same, whatever they do: the author guarantees it."""
 
     enabled: bool = True
     version: str = ""
@@ -338,16 +338,16 @@ class Lock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A folder that a step's commands find at `path`."""
+    """A folder that is mounted at `path`."""
 
     name: str
     path: str
     scope: str = "task"
     """`task`: its own, empty at first. `run`: shared by every task of the run that mounts this name. `given`: just `files`."""
     sub_path: Value = ""
-    """Only this folder of it."""
+    """Mount only this subfolder."""
     files: Mapping[str, Value] = field(default_factory=dict)
-    """Laid in it at first: relative path -> text."""
+    """Files that it contains at first: relative path -> text."""
     read_only: bool = False
 
 
@@ -361,11 +361,11 @@ class Step:
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
     needs: tuple[Edge, ...] = ()
-    """Said by the author. Steps whose outputs are used are waited for without being named here."""
+    """Declared by the author. A step also waits for every step whose outputs it uses."""
     trigger: Expr | None = None
     """Over `steps.X.outcome`, once every needed step has ended. False: the step is omitted."""
     when: Expr | None = None
-    """False: the step, or this task of it, is skipped. Decided before the items of `each` are looked at, if it can be."""
+    """False: the step, or this task of it, is skipped. Evaluated before the items of `each` if it does not read them."""
     each: ForEach | None = None
     loop: While | None = None
     retry: Retry | None = None
@@ -381,16 +381,16 @@ class Step:
     group: str | None = None
     """Steps of one group form one stage."""
     exempt: bool = False
-    """Never queues: a hook, or a clean-up that frees what others wait for."""
+    """It never queues: a hook, or a clean-up that frees what others wait for."""
     tolerates: frozenset[Outcome] = frozenset()
-    """Outcomes of this step that are no failure of the workflow."""
+    """Outcomes of this step that do not fail the workflow."""
     locks: tuple[Lock, ...] = ()
     """Held while a task of it runs; all of them or none."""
     mounts: tuple[Mount, ...] = ()
     cache: Cache = Cache()
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What a foreign document says of its pods beyond this model, in Kubernetes' own words: {pod: …, container: …, metadata: …},
-    and under the name of a format what only that format knows. Handed on, never acted on."""
+    """Fields of a foreign document that this model has no place for, as in Kubernetes: {pod: …, container: …, metadata: …}. Under
+    the name of a format: what only that format knows. Writers hand it on; nothing else reads it."""
     doc: str = ""
     source: Source | None = field(default=None, compare=False)
 
@@ -402,25 +402,25 @@ class Workflow:
     steps: tuple[Step, ...] = ()
     outputs: tuple[Output, ...] = ()
     on_exit: tuple[Step, ...] = ()
-    """Run when everything else has ended, whatever the outcome. They never queue."""
+    """Exit handlers: they run when everything else has ended, whatever the outcome. They never queue."""
     queue: str | None = None
     priority: str | int | None = None
     unit: Unit | None = None
-    """None: by stage."""
+    """None: stage."""
     parallel: int | None = None
-    """At most so many at the same time: of the run, all its tasks, whoever called them; of what is called, its own tasks and calls."""
+    """The most tasks at the same time. Of the root: all tasks of the run. Of a definition: its own tasks and calls."""
     timeout: float | None = None
     fail_fast: bool = False
-    """After a failure nothing more is started. Without effect where it is judged by leaves: other branches go on there."""
+    """After a failure nothing more starts. It has no effect if the workflow is judged by leaves: other branches continue there."""
     judged_by: str = "handled"
     """When has it failed? `handled`: a step failed, and no step that waits for it ran. `leaves`: a branch ended in failure:
     the last step of it that ran, as in Argo's DAGs."""
     locks: tuple[Lock, ...] = ()
     """Held while it runs."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """As of a step, of the document around it."""
+    """Like `Step.extra`, for the document around the steps."""
     definitions: tuple[Workflow, ...] = ()
-    """The workflows that steps refer to by name. Only the root has any."""
+    """The workflows that steps call by name. Only the root has any."""
     labels: Mapping[str, str] = field(default_factory=dict)
     doc: str = ""
     source: Source | None = field(default=None, compare=False)
@@ -455,7 +455,7 @@ def expressions(value: Value) -> Iterator[Expr]:
 
 
 def action_values(action: Action) -> Iterator[tuple[str, Value]]:
-    """(field, value) of everything in an action that may hold expressions over the step's surroundings."""
+    """(field, value) of everything in an action that may hold expressions."""
     match action:
         case Container(image=image, command=command, args=args, env=env):
             yield from (("image", image), ("command", command), ("args", args), ("env", env))
@@ -476,13 +476,13 @@ def action_values(action: Action) -> Iterator[tuple[str, Value]]:
 
 
 def _part_values(part: Part) -> dict[str, Value]:
-    """What of it may hold expressions, as a map."""
+    """The fields of a part that may hold expressions."""
     names = ("image", "command", "args", "source", "env", "workdir", "when")
     return {name: getattr(part, name) for name in names}
 
 
 def with_values(action: Action, values: Mapping[str, Value]) -> Action:
-    """The action with what `action_values` gave replaced."""
+    """The action with the values that `action_values` gives replaced."""
     if isinstance(action, Pod):
         parts = zip(action.parts, values["parts"], strict=True)
         return replace(action, parts=tuple(replace(part, **_frozen(given)) for part, given in parts))
@@ -490,7 +490,7 @@ def with_values(action: Action, values: Mapping[str, Value]) -> Action:
 
 
 def _frozen(given: Mapping[str, Value]) -> dict[str, Value]:
-    """A word of a part that turned out to be a list is that many words."""
+    """A word of a command that evaluates to a list becomes that many words."""
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     for name in ("command", "args"):
         words = found.get(name, ())
@@ -500,7 +500,7 @@ def _frozen(given: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def step_values(step: Step, inputs: bool = True) -> Iterator[tuple[str, Value]]:
-    """(place, value) of everything in a step that may read its surroundings; on request without its inputs."""
+    """(place, value) of everything in a step that may hold expressions; on request without its inputs."""
     for given in step.inputs if inputs else ():
         yield f"inputs.{given.name}", given.value
     for name, value in action_values(step.action):
@@ -528,35 +528,52 @@ def step_values(step: Step, inputs: bool = True) -> Iterator[tuple[str, Value]]:
 
 
 def _steps_in(value: Value) -> Iterator[tuple[str, bool]]:
-    """(step, whether only how it ended) for every step that a value reads."""
-    kind = type(value)
-    if kind is str:
-        return
-    for expr in (value,) if kind is Expr else expressions(value):
+    """(step, whether only its outcome is read) for every step that a value reads."""
+    for expr in (value,) if type(value) is Expr else expressions(value):
         for path in references(expr.text):
             if path[0] == "steps" and len(path) > 1:
                 yield path[1], path[2:3] == ("outcome",)
 
 
-def edges_of(step: Step) -> dict[str, frozenset[Outcome]]:
-    """Every step that this one waits for, said or inferred, with the outcomes it goes on with. What is said wins.
+def _reads_inputs_only(step: Step) -> bool:
+    """A function without conditions, loops and the like: most steps of large workflows. Then there is nothing to look through."""
+    action = step.action
+    return (
+        type(action) is Function
+        and not action.env
+        and (action.image is None or type(action.image) is str)
+        and step.trigger is None
+        and step.when is None
+        and step.each is None
+        and step.loop is None
+        and step.cache.key is None
+        and not step.locks
+        and not step.mounts
+        and all(output.value is MISSING for output in step.outputs)
+    )
 
-    Who reads an output needs there to be one; who only asks how a step ended goes on whatever the answer, and so does a
-    trigger, which decides by itself what an outcome means."""
+
+def edges_of(step: Step) -> dict[str, frozenset[Outcome]]:
+    """Every step that this one waits for, declared or inferred, with the outcomes that it accepts. A declaration wins.
+
+    A step that reads an output needs a normal outcome. A step that only reads an outcome accepts every outcome, and so does a
+    trigger, which evaluates outcomes itself."""
     found = {edge.step: edge.outcomes for edge in step.needs}
     asked: list[str] = []
     for given in step.inputs:
+        if type(given.value) in _PLAIN:
+            continue
         for name, only_outcome in _steps_in(given.value):
             if only_outcome:
                 asked.append(name)
             else:
                 found.setdefault(name, NORMAL)
-    for place, value in step_values(step, inputs=False):
+    for place, value in () if _reads_inputs_only(step) else step_values(step, inputs=False):
         for name, only_outcome in _steps_in(value):
             if only_outcome or place == "trigger":
                 asked.append(name)
             else:
                 found.setdefault(name, NORMAL)
     for name in asked:
-        found.setdefault(name, frozenset(Outcome))
+        found.setdefault(name, ANY_OUTCOME)
     return found

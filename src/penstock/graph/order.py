@@ -1,4 +1,4 @@
-"""Topological order that does not depend on hash seeds. Called by check, plan and draw.
+"""Topological order that does not depend on hash seeds. Called by graph.check, plan and drawing.
 
 graphlib's sorter is close, but its order within a level follows set iteration; plans must be the same in every process.
 """
@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 
 class NotOrdered(ValueError):
-    """There is a cycle; `names` goes around it once."""
+    """There is a cycle. `names`: its members in order."""
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(" → ".join(names))
@@ -17,7 +17,7 @@ class NotOrdered(ValueError):
 
 
 def topological(waits_for: Mapping[str, Collection[str]]) -> list[str]:
-    """Names so that each comes after all it waits for; ties in the order given. Raises NotOrdered."""
+    """The names, each after everything it waits for. Ties keep the order given. Raises NotOrdered."""
     missing = {name: len(set(ups)) for name, ups in waits_for.items()}
     behind: dict[str, list[str]] = {name: [] for name in waits_for}
     for name, ups in waits_for.items():

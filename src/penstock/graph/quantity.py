@@ -1,7 +1,7 @@
 """Kubernetes quantities: `500m`, `4Gi`, `1e3`. Exact, compared and added as integers of a thousandth.
 
-Called by model (resources), plan.demand (sums), admission.requests and everything that shows an amount. A thousandth is
-the finest grain Kubernetes schedules by, and anything finer is rounded up, as Kubernetes does.
+Called by every package that reads, adds or shows amounts. Kubernetes schedules by thousandths; like Kubernetes, anything finer is
+rounded up.
 """
 
 from __future__ import annotations
@@ -9,40 +9,63 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from functools import lru_cache
+from typing import Final
 
+PLAIN_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage", "storage", "pods")
+RESOURCE_NAME: Final = re.compile(
+    r"(?:cpu|memory|ephemeral-storage|storage|pods|hugepages-[0-9]+[KMG]i"
+    r"|[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?/[A-Za-z0-9](?:[-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)\Z",
+    re.A,
+)
+"""As in Kubernetes: a few plain names, and any name with a domain."""
 _SUFFIX: dict[str, Fraction] = {
-    "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
-    "k": Fraction(10**3), "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12), "P": Fraction(10**15),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
     "E": Fraction(10**18),
-    "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40), "Pi": Fraction(2**50),
+    "Ki": Fraction(2**10),
+    "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50),
     "Ei": Fraction(2**60),
-}  # fmt: skip
+}
 _QUANTITY = re.compile(
     r"([+-]?)(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,2}))?\Z", re.A
 )
 _BINARY = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
 _BYTES = re.compile(r"memory|storage|hugepages")
 LARGEST = (2**63 - 1) * 1000
-"""Kubernetes keeps quantities in 64 bits; anything above is a typing error."""
+"""Kubernetes keeps quantities in 64 bits. Anything above is a mistake."""
 
 
 @lru_cache(maxsize=4096, typed=True)
 def parse(text: str | int | float) -> int:
-    """The amount in thousandths. Raises ValueError with the reason when `text` is no quantity."""
+    """The amount in thousandths. Raises ValueError with the reason if `text` is not a quantity."""
     if isinstance(text, int) and not isinstance(text, bool):
-        milli = text * 1000
+        thousandths = text * 1000
     else:
-        value = exact(text)
-        milli = -((-abs(value) * 1000).__floor__())
-        milli = -milli if value < 0 else milli
-    if milli > LARGEST:
+        thousandths = milli(exact(text))
+    if thousandths > LARGEST:
         raise ValueError(f"{repr(text) if isinstance(text, str | float) else 'this'} is larger than any machine")
-    return milli
+    return thousandths
+
+
+def milli(value: Fraction) -> int:
+    """In thousandths, rounded away from zero."""
+    found = -((-abs(value) * 1000).__floor__())
+    return -found if value < 0 else found
 
 
 @lru_cache(maxsize=4096, typed=True)
 def exact(text: str | int | float) -> Fraction:
-    """The amount as it is written, however large or small. Raises ValueError with the reason when `text` is no quantity."""
+    """The exact amount. Raises ValueError with the reason if `text` is not a quantity."""
     if isinstance(text, bool):
         raise ValueError(f"{text!r} is not a quantity")
     if isinstance(text, int):
@@ -59,7 +82,7 @@ def exact(text: str | int | float) -> Fraction:
 
 
 def _hint(text: str) -> str:
-    """GB, gb, gi, mb: what people type for Gi and Mi."""
+    """A hint for GB, gb, gi, mb: people mean Gi and Mi."""
     match = re.fullmatch(r"([\d.]+)\s*([kKmMgGtT])(i?)[bB]?", text.strip())
     if match is None:
         return ""
@@ -68,7 +91,7 @@ def _hint(text: str) -> str:
 
 
 def show(milli: int, resource: str = "") -> str:
-    """The canonical text: the same amount is always spelled the same way. Bytes take binary suffixes, all else none."""
+    """The canonical text: equal amounts give equal texts. Bytes have binary suffixes, other resources have none."""
     if milli < 0:
         return "-" + show(-milli, resource)
     if milli % 1000:
@@ -85,7 +108,7 @@ def show(milli: int, resource: str = "") -> str:
 
 
 def short(milli: int, resource: str = "") -> str:
-    """For people: at most one decimal, a unit that fits. Not for machines."""
+    """For display: at most one decimal, and a unit that fits."""
     if milli % 1000 == 0 and _BYTES.search(resource):
         units = milli // 1000
         for suffix in _BINARY:

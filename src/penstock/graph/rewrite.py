@@ -1,15 +1,15 @@
-"""A step with its expressions changed and everything else kept. Called by author.enclose and plan.merge.
-Also the way from a value to the expression that gives it."""
+"""Changes the expressions of a step and keeps everything else; turns a value into an expression. Called by author, plan.merge and
+formats."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 
+from penstock.expressions.parse import Binary, Call, Const, Expr, ListOf, MapOf, Node
+from penstock.expressions.template import Template
 from penstock.graph import model
-from penstock.graph.expr import Binary, Call, Const, Expr, ListOf, MapOf, Node
 from penstock.graph.model import MISSING, Step, Value
-from penstock.graph.template import Template
 
 
 def map_value(value: Value, change: Callable[[Node], Node]) -> Value:
@@ -28,7 +28,7 @@ def map_value(value: Value, change: Callable[[Node], Node]) -> Value:
 
 
 def map_step(step: Step, change: Callable[[Value], Value]) -> Step:
-    """The step with `change` applied to every value in it that may read its surroundings."""
+    """The step with `change` applied to every value in it that may hold expressions."""
     action = model.with_values(
         step.action, {name: change(value) for name, value in model.action_values(step.action) if value}
     )

@@ -1,4 +1,4 @@
-"""A value that is kept elsewhere, named by its content. Made by artifacts.values; passed on unopened by the engine."""
+"""A value in the artifact store, named by its digest. Made by artifacts.values. The engine passes it on without opening it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Stored:
-    """A value that is kept as a blob. Never changed once made. (Written out: dataclasses would be half of a worker's start.)"""
+    """A value that is stored as a blob. Immutable. Not a dataclass: importing dataclasses would take half of a worker's start."""
 
     __slots__ = ("digest", "kind", "name", "size")
 
@@ -17,7 +17,7 @@ class Stored:
         self.digest = digest
         self.size = size
         self.name = name
-        """Of a file or folder: what it is called where it is laid. Of an object: its class."""
+        """Of a file or folder: its name where it is written. Of an object: its class."""
 
     def _all(self) -> tuple[str, str, int, str]:
         return self.kind, self.digest, self.size, self.name

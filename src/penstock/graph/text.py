@@ -1,4 +1,4 @@
-"""JSON and YAML text -> plain data with the line of each place. Called by codec and by every reader of foreign documents.
+"""JSON and YAML text -> plain data with the line of each value. Called by graph.codec and by every reader of foreign documents.
 
 Hostile input is the normal case: alias bombs, deep nesting, duplicate keys and huge files end in one DocumentError.
 """
@@ -12,24 +12,24 @@ from typing import Any
 from penstock.errors import DocumentError, Problem, Source
 
 MAX_BYTES = 64 * 1024 * 1024
-"""A hundred thousand steps are about 20 MB. Whatever is larger is not a workflow that a person wrote."""
+"""A hundred thousand steps are about 20 MB. Nobody writes a larger workflow by hand."""
 MAX_NODES = 20_000_000
 MAX_ALIASED = 100_000
-"""Values that aliases may stand for, all together; a hundred characters are one."""
+"""The most values that all aliases together may expand to. A hundred characters count as one."""
 MAX_DEPTH = 200
 MARKED = 200_000
-"""Above so many nodes only the outer ones keep their line: positions are for documents that people read."""
+"""Above so many nodes only the outer ones keep their line: people read positions in small documents only."""
 
 MOST_REPEATED = 1000
-"""Keys that stand twice and are named."""
+"""The most repeated keys that are reported."""
 
 Marks = dict[str, tuple[int, int]]
 _LONE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-"""Where half of a surrogate pair may be."""
+"""A text that may contain a lone surrogate."""
 
 
-class Plain(str):
-    """Text that some readers of YAML take for something else because it stands without quotes: a date. Written back as it stood."""
+class UnquotedText(str):
+    """Unquoted text that some YAML readers take for a date. It is written back as it was."""
 
     __slots__ = ()
 
@@ -43,9 +43,11 @@ def refuse(
 def check_size(size: int, file: str) -> None:
     if size > MAX_BYTES:
         raise refuse(
-            "P101", f"{size / 1e6:.0f} MB is too large for a workflow (at most {MAX_BYTES // 2**20} MiB)",
-            "pass data by reference: a file, or a for-each over a step's output", file,
-        )  # fmt: skip
+            "P101",
+            f"{size / 1e6:.0f} MB is too large for a workflow (at most {MAX_BYTES // 2**20} MiB)",
+            "pass data by reference: a file, or a for-each over a step's output",
+            file,
+        )
 
 
 def read_json(text: str, file: str) -> tuple[Any, Marks]:
@@ -57,12 +59,12 @@ def read_json(text: str, file: str) -> tuple[Any, Marks]:
     except json.JSONDecodeError as error:
         line = text.split("\n")[error.lineno - 1]
         raise refuse(
-            "P102", f"not JSON: {error.msg}", "mend the line", file, error.lineno, error.colno, line[:200]
+            "P102", f"not JSON: {error.msg}", "fix the line", file, error.lineno, error.colno, line[:200]
         ) from None
     except UnicodeEncodeError:
         raise refuse("P102", "half a character: a lone surrogate", "write the whole character", file) from None
-    except ValueError as error:  # among them Python's own, on integers of thousands of digits
-        raise refuse("P102", str(error), "mend the document", file) from None
+    except ValueError as error:  # Python raises it for integers with thousands of digits
+        raise refuse("P102", str(error), "fix the document", file) from None
     except RecursionError:
         raise refuse("P101", f"nested deeper than {MAX_DEPTH}", "flatten the document", file) from None
     if _deeper(data, MAX_DEPTH):
@@ -112,7 +114,7 @@ def read_yaml(text: str, file: str) -> tuple[Any, Marks]:
 
 
 def read_all_yaml(text: str, file: str, repeated: list[tuple[int, str]] | None = None) -> list[tuple[Any, Marks]]:
-    """`repeated`: keys that stand twice in one mapping are no mistake, the last one counts, and (line, path) of each is put there."""
+    """`repeated`: if given, a key that occurs twice in one mapping is allowed, the last one counts, and its (line, path) is added."""
     import yaml
 
     check_size(len(text), file)
@@ -134,19 +136,19 @@ def read_all_yaml(text: str, file: str, repeated: list[tuple[int, str]] | None =
         lines = text.splitlines()
         excerpt = lines[line - 1][:200] if line <= len(lines) else ""
         raise refuse(
-            "P102", f"not YAML: {error.problem or error.context}", "mend the line", file, line, column, excerpt
+            "P102", f"not YAML: {error.problem or error.context}", "fix the line", file, line, column, excerpt
         ) from None
     except yaml.YAMLError as error:
-        raise refuse("P102", f"not YAML: {error}", "mend the document", file) from None
+        raise refuse("P102", f"not YAML: {error}", "fix the document", file) from None
     except RecursionError:
         raise refuse("P101", f"nested deeper than {MAX_DEPTH}", "flatten the document", file) from None
-    except (ValueError, OverflowError, LookupError) as error:  # of PyYAML, on `!!int ""` and `!!bool perhaps`
-        raise refuse("P102", f"not YAML: {error}", "mend the document", file) from None
+    except (ValueError, OverflowError, LookupError) as error:  # PyYAML raises it for `!!int ""` and `!!bool perhaps`
+        raise refuse("P102", f"not YAML: {error}", "fix the document", file) from None
 
 
 class _Builder:
-    """YAML events -> data. Written out because the stock composer recurses in C until the process dies, and the stock
-    constructor keeps no positions and expands aliases without limit."""
+    """YAML events -> data. PyYAML's own composer recurses in C until the process dies, and its constructor keeps no positions and
+    expands aliases without limit."""
 
     def __init__(self, loader: Any, file: str, repeated: list[tuple[int, str]] | None = None) -> None:
         import yaml
@@ -203,7 +205,7 @@ class _Builder:
                 if tag == _TAG + "merge":
                     merged = self.merged(self.build(self.loader.get_event(), path, depth + 1), mark) | merged
                     continue
-                # `on`, `yes` and `no` are words before they are anything else: a retry has a field `on`.
+                # `on`, `yes` and `no` are text here: a retry has a field `on`.
                 key = event.value if tag == _TAG + "bool" else self.scalar(event, tag)
                 if event.anchor is not None:
                     self.anchors[event.anchor] = key
@@ -213,7 +215,7 @@ class _Builder:
                 raise self.refused("P102", "a key must be text", "put the key in quotes", mark)
             if key in data:
                 self.again(key, path, mark)
-            # Keys as long as books do not make paths as long as libraries.
+            # Long keys are cut in paths.
             place = f"{path}.{key}" if len(path) + len(str(key)) < 1000 else path
             if len(self.marks) < MARKED and place is not path:
                 self.marks[place] = (mark.line + 1, mark.column + 1)
@@ -261,7 +263,7 @@ class _Builder:
     def scalar(self, event: Any, tag: str) -> Any:
         kind = tag.removeprefix(_TAG)
         if kind == "timestamp":
-            return Plain(event.value)
+            return UnquotedText(event.value)
         if kind in ("str", "binary", "value", "merge"):
             return event.value
         if kind == "null":
@@ -284,4 +286,4 @@ class _Builder:
 
 _TAG = "tag:yaml.org,2002:"
 _OPEN = object()
-"""Stands for an anchored part that is still being read."""
+"""Marks an anchored part that is still being read."""

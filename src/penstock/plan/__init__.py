@@ -1,1 +1,1 @@
-"""Workflow -> stages, demand, reservations, keys. Pure: property tests can drive it by the million."""
+"""Workflow -> stages, demand, reservations, keys. Pure."""

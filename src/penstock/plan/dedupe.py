@@ -1,11 +1,11 @@
-"""Content keys: the digest of what determines a step's output. Called by plan.make, merge, diff, and later by the engine.
+"""Content keys: the digest of what determines a step's output. Called by plan.make, merge and diff, and by the engine.
 
-In: what the step does (image, command, code, script), its inputs, what its outputs are called, and the keys of the steps it
-reads. Out: names, resources, queue, retries, time limits, conditions. Two steps with one key give the same result, whoever
-wrote them, so one execution serves both.
+Part of a key: the action (image, command, code, script), the inputs, the names of the outputs, and the keys of the steps that it reads. Not
+part of it: names, resources, queue, retries, time limits, conditions. Two steps with one key give the same result, so one execution
+serves both.
 
-A parameter with a value counts as that value. A step that must run each time (`cache=False`), and one whose point is its side
-effect (suspend, http, resource), gets a key of its own that nothing else can have; so does all that reads it.
+A parameter with a value counts as that value. A step that must run each time (`cache=False`), or that has side effects (suspend, http,
+resource), gets a unique key, and so does every step that reads it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.expressions.evaluate import ABSENT, EvaluationError, resolve, to_text
+from penstock.expressions.parse import Expr, Node, reference, references, replace, simple_path
+from penstock.expressions.template import Template
 from penstock.graph.codec import canonical, digest_of, encode, encode_value
-from penstock.graph.evaluate import ABSENT, EvaluationError, resolve, to_text
-from penstock.graph.expr import Expr, Node, reference, references, replace, simple_path
 from penstock.graph.model import (
     MISSING,
     Container,
@@ -37,7 +38,6 @@ from penstock.graph.model import (
     expressions,
 )
 from penstock.graph.rewrite import as_node, map_value
-from penstock.graph.template import Template
 
 _KEY = re.compile(r"sha256:[0-9a-f]{64}")
 Identity = dict[str, Any]
@@ -49,9 +49,9 @@ class Keys:
 
     keys: dict[str, str] = field(default_factory=dict)
     identities: dict[str, Identity] = field(default_factory=dict)
-    """What each key is the digest of."""
+    """Key -> the data that it is the digest of."""
     paths: dict[str, str] = field(default_factory=dict)
-    """The other way round: a step of that key."""
+    """Key -> a step with that key."""
     private: dict[str, str] = field(default_factory=dict)
     """Steps that are never shared, and why."""
 
@@ -59,7 +59,7 @@ class Keys:
 def content_keys(
     workflow: Workflow, params: Mapping[str, Any], orders: Mapping[str, tuple[list[str], Any]], salt: str = ""
 ) -> Keys:
-    """`salt` sets the private keys of one workflow apart from those of another."""
+    """`salt` makes the unique keys of one workflow differ from those of another."""
     known = {param.name: params.get(param.name, param.default) for param in workflow.params}
     return _Keying(workflow, orders, salt).run(known)
 
@@ -73,7 +73,7 @@ class _Keying:
         self.found = Keys()
         self.private_keys: set[str] = set()
         self.inside: list[str] = []
-        """The definitions that are being looked into: one that calls itself is looked into once."""
+        """The definitions that are being visited: one that calls itself is visited once."""
 
     def run(self, params: Mapping[str, Any]) -> Keys:
         given: dict[str, Value] = {
@@ -83,7 +83,7 @@ class _Keying:
         return self.found
 
     def level(self, workflow: Workflow, key: str, params: Mapping[str, Value], prefix: str) -> dict[str, str]:
-        """Keys of the steps of one workflow, by name, given what its parameters stand for."""
+        """Keys of the steps of one workflow, by name, given its parameters."""
         by_name = {step.name: step for step in (*workflow.steps, *workflow.on_exit)}
         keys: dict[str, str] = {}
         for name in self.orders[key][0]:
@@ -134,7 +134,7 @@ class _Keying:
         if step.each is not None:
             data["each"] = [{name: scope.identity(items) for name, items in axis.items()} for axis in step.each.axes]
         if step.when is not None and (step.each is not None or any(o.default is not MISSING for o in step.outputs)):
-            # Which items pass a filter, and whether a default stands in, is part of what comes out.
+            # Which items pass a filter, and whether a default is used, is part of the result.
             data["when"] = scope.identity(step.when)
         if step.loop is not None:
             data["loop"] = {**encode(step.loop), "condition": scope.identity(step.loop.condition)}
@@ -175,7 +175,7 @@ class _Keying:
                 return {other.kind: encode(other)}
 
     def surroundings(self, step: Step, scope: _Scope, given: Mapping[str, Value]) -> str:
-        """Tells the items of one loop, and the rounds of one while, from those of another."""
+        """Distinguishes the items of one loop, and the rounds of one while, from those of another."""
         if step.each is None and step.loop is None:
             return ""
         axes = [] if step.each is None else [{k: scope.identity(v) for k, v in axis.items()} for axis in step.each.axes]
@@ -183,7 +183,7 @@ class _Keying:
         return digest_of([axes, loop])
 
     def nested(self, step: Step, name: str, scope: _Scope, path: str) -> Identity:
-        """A workflow is what its outputs are made of. Its steps get keys as if they stood where the call stands."""
+        """The key of a nested workflow is that of its outputs. Its steps get keys as if they were written in place of the call."""
         target = self.definitions[name]
         given = {item.name: item.value for item in step.inputs}
         if name in self.inside:
@@ -212,7 +212,7 @@ class _Keying:
 
 
 def _reads_outcomes(step: Step) -> str:
-    """How a step ended depends on more than its content."""
+    """The outcome of a step depends on more than its content."""
     for given in step.inputs:
         for expr in (given.value,) if type(given.value) is Expr else expressions(given.value):
             if any(word in expr.text for word in (".outcome", '["outcome"]', ".exit_code", '["exit_code"]')):
@@ -234,7 +234,7 @@ def _private(step: Step) -> str:
 
 @dataclass(slots=True)
 class _Scope:
-    """What names mean: parameters as values or expressions of the caller, steps as their keys."""
+    """The meaning of names: parameters are values or expressions of the caller, steps are their keys."""
 
     params: Mapping[str, Value]
     keys: Mapping[str, str]
@@ -265,7 +265,7 @@ class _Scope:
         return encode_value(value)
 
     def stand_in(self, value: Value) -> Value:
-        """The value with parameters and steps replaced by what they stand for, and evaluated as far as possible."""
+        """The value with parameters and steps replaced by their meaning, evaluated as far as possible."""
         if isinstance(value, Template):
             parts = tuple(part if isinstance(part, str) else self.stand_in(part) for part in value.parts)
             spelled = tuple(part if isinstance(part, str | Expr) else to_text(part) for part in parts)
@@ -316,11 +316,11 @@ def _tuples(value: Any) -> Value:
 
 
 def why_differ(a: Keys, b: Keys, path_a: str, path_b: str) -> list[str]:
-    """Sentences: what sets two keys apart. Empty if they are equal."""
+    """Sentences that say how two keys differ. Empty if they are equal."""
     if a.keys[path_a] == b.keys[path_b]:
         return []
     found = list(_differences(a.identities[path_a], b.identities[path_b], "", a.paths, b.paths))
-    return found or ["it runs each time"]
+    return list(dict.fromkeys(found)) or ["it runs each time"]
 
 
 def _differences(a: Any, b: Any, where: str, names_a: Mapping[str, str], names_b: Mapping[str, str]) -> Iterator[str]:
@@ -334,11 +334,27 @@ def _differences(a: Any, b: Any, where: str, names_a: Mapping[str, str], names_b
             else:
                 yield from _differences(a.get(key), b.get(key), inner, names_a, names_b)
         return
-    yield f"{where}: {_shown(a, names_a)} → {_shown(b, names_b)}"
+    ups = _changed_ups(str(a), str(b), names_a, names_b)
+    if ups:
+        yield f"{', '.join(ups)} changed"
+    else:
+        yield f"{where}: {_shown(a, names_a)} → {_shown(b, names_b)}"
+
+
+def _changed_ups(a: str, b: str, names_a: Mapping[str, str], names_b: Mapping[str, str]) -> list[str]:
+    """The steps whose keys differ, if the two texts differ in nothing else: the step itself has not changed, what it reads has."""
+    keys_a, keys_b = _KEY.findall(a), _KEY.findall(b)
+    if not keys_a or len(keys_a) != len(keys_b) or _KEY.sub("", a) != _KEY.sub("", b):
+        return []
+    pairs = [(x, y) for x, y in zip(keys_a, keys_b, strict=True) if x != y]
+    named = [names_a.get(x) for x, y in pairs if names_a.get(x) == names_b.get(y)]
+    if len(named) != len(pairs) or not all(named):
+        return ["what the round before it gave"] if 'round["' in a else []
+    return list(dict.fromkeys(str(name) for name in named))
 
 
 def _shown(value: Any, names: Mapping[str, str]) -> str:
     text = str(list(value) if isinstance(value, tuple) else value)
     for key in _KEY.findall(text):
-        text = text.replace(f'steps["{key}"]', f"{names.get(key, 'a step')} ({key[7:15]})")
+        text = text.replace(f'steps["{key}"]', f"{names.get(key, 'a step')} ({key[7:15]})").replace(key, key[:15])
     return text if len(text) <= 80 else text[:40] + "…" + text[-36:]

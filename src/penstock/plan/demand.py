@@ -1,8 +1,8 @@
 """Peak demand: the most that a workflow can hold of each resource at one moment. Called by plan.make and plan.reserve.
 
-Exact: a maximum-weight antichain of the graph (antichain.py) for each resource. A nested workflow is a module of the graph
-around it - nothing outside is ordered with only a part of it - so its peak, times how many of it run side by side, is the
-weight of the step that calls it. What is finished weighs nothing, so the peak of what remains never rises.
+Exact: a maximum-weight antichain of the graph (antichain.py) for each resource. A nested workflow is a module of the
+graph around it: nothing outside is ordered with only a part of it. So the weight of the step that calls it is its peak times the number of
+calls that run side by side. A finished step weighs nothing, so the peak of the rest never rises.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.graph import quantity
 from penstock.plan.expand import Level, Planned
 
 Counts = Callable[[Planned], bool]
-"""Which steps weigh anything: all, or those of one placement."""
+"""Which steps count: all, or those of one placement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Peak:
     total: int
     """The sum over all steps: what would be reserved if nothing ever finished."""
     open: tuple[str, ...] = ()
-    """Steps whose size is only known at run time. They are counted as one task each; calls of a workflow around them as none."""
+    """Steps whose size is only known at run time. They count as one task each; recursive calls count as none."""
 
     maybe: tuple[str, ...] = ()
-    """Steps of the set that may turn out not to run: then the peak is smaller."""
+    """Steps of the set that may not run: then the peak is smaller."""
 
     @property
     def exact(self) -> bool:
@@ -43,8 +43,10 @@ class Peak:
             return quantity.show(amount, self.resource)
 
         data: dict[str, Any] = {
-            "peak": show(self.amount), "sum": show(self.total), "steps": [{"step": path, "amount": show(amount)} for path, amount in self.steps],
-        }  # fmt: skip
+            "peak": show(self.amount),
+            "sum": show(self.total),
+            "steps": [{"step": path, "amount": show(amount)} for path, amount in self.steps],
+        }
         if self.open:
             data["unknown"] = list(self.open)
         if self.maybe:
@@ -56,7 +58,7 @@ class Peak:
 class _Sum:
     amount: int
     steps: list[tuple[str, int]]
-    """Of a nested workflow; a plain step stands for itself."""
+    """The steps of a nested workflow; empty for a plain step."""
     total: int
     open: list[str]
 
@@ -64,7 +66,7 @@ class _Sum:
 def peaks(
     level: Level, finished: Collection[str] = frozenset(), counts: Counts = lambda planned: True
 ) -> dict[str, Peak]:
-    """Every resource that is asked for -> its peak. `finished`: paths of steps that are over, or that never ran."""
+    """Every requested resource -> its peak. `finished`: paths of steps that have ended or never ran."""
     done = frozenset(finished)
     unsure = _conditional(level)
     found = {}
@@ -79,7 +81,7 @@ def peaks(
 
 
 def _conditional(level: Level, inside: bool = False) -> frozenset[str]:
-    """Paths of steps that a condition decides about, their own or that of a workflow around them."""
+    """Paths of steps with a condition that is not known yet, their own or that of a workflow around them."""
     found: set[str] = set()
     for planned in level.steps:
         unsure = inside or planned.runs == "maybe"
@@ -125,7 +127,7 @@ def _over(planned: Planned, done: frozenset[str]) -> bool:
 
 
 def _weight(planned: Planned, resource: str, done: frozenset[str], counts: Counts) -> _Sum | None:
-    """What one step can hold at one moment: all of its tasks that run side by side."""
+    """The most that one step holds at one moment: all of its tasks that run side by side."""
     width = planned.width.count
     side_by_side = 1 if width is None else width
     tasks = side_by_side if planned.tasks.count is None else planned.tasks.count

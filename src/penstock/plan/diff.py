@@ -1,4 +1,4 @@
-"""Two plans -> what was added, removed, changed and kept. Called by service.diff."""
+"""Two plans -> what was added, removed, changed and kept. Called by service.plans."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.plan.make import Plan
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One step that is in both plans and not the same in both."""
+    """A step that both plans have and that differs."""
 
     step: str
     content: tuple[str, ...]
-    """Why its key differs: it has to run again."""
+    """Why its key differs. The step runs again."""
     other: tuple[str, ...]
-    """What differs without touching its result: resources, queue, conditions."""
+    """Differences that do not change its result: resources, queue, conditions."""
 
     def as_data(self) -> dict[str, Any]:
         return {"step": self.step, "content": list(self.content), "other": list(self.other)}
@@ -30,13 +30,13 @@ class PlanDiff:
     added: tuple[str, ...]
     removed: tuple[str, ...]
     renamed: tuple[tuple[str, str], ...]
-    """Steps of the same content under another name."""
+    """Steps with the same content and another name."""
     changed: tuple[Difference, ...]
     same: tuple[str, ...]
     peaks: tuple[str, ...]
     params: tuple[str, ...]
     workflow: tuple[str, ...] = ()
-    """What changed about the workflow as a whole: queue, unit, outputs, …"""
+    """Changes of the workflow itself: queue, unit, outputs, …"""
 
     @property
     def empty(self) -> bool:
@@ -46,10 +46,15 @@ class PlanDiff:
 
     def as_data(self) -> dict[str, Any]:
         return {
-            "added": list(self.added), "removed": list(self.removed), "renamed": [list(pair) for pair in self.renamed],
-            "changed": [difference.as_data() for difference in self.changed], "same": list(self.same), "demand": list(self.peaks),
-            "params": list(self.params), "workflow": list(self.workflow),
-        }  # fmt: skip
+            "added": list(self.added),
+            "removed": list(self.removed),
+            "renamed": [list(pair) for pair in self.renamed],
+            "changed": [difference.as_data() for difference in self.changed],
+            "same": list(self.same),
+            "demand": list(self.peaks),
+            "params": list(self.params),
+            "workflow": list(self.workflow),
+        }
 
 
 def diff(before: Plan, after: Plan) -> PlanDiff:
@@ -97,8 +102,19 @@ def _other(a: Planned, b: Planned) -> list[str]:
     if a.tasks != b.tasks:
         found.append(f"tasks: {a.tasks} → {b.tasks}")
     for name in (
-        "when", "trigger", "queue", "priority", "timeout", "retry", "placement", "needs", "group", "exempt", "tolerates", "locks",
-    ):  # fmt: skip
+        "when",
+        "trigger",
+        "queue",
+        "priority",
+        "timeout",
+        "retry",
+        "placement",
+        "needs",
+        "group",
+        "exempt",
+        "tolerates",
+        "locks",
+    ):
         x, y = getattr(a.step, name), getattr(b.step, name)
         if x != y:
             found.append(f"{name}: {_shown(x)} → {_shown(y)}")

@@ -1,6 +1,6 @@
-"""What is known of a workflow before it runs: how many tasks each step has, and whether it runs at all.
+"""What is known of a workflow before it runs: how many tasks each step has, and whether it runs.
 
-Called by plan.make. A fan-out stays one node with a count, however large; what depends on an earlier step's output says so.
+Called by plan.make. A fan-out stays one node with a count, however large. A count that depends on an earlier step is unknown.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from functools import cached_property
 from typing import Any, Literal
 
 from penstock.errors import PlanError, Problem
-from penstock.graph.antichain import Order
-from penstock.graph.evaluate import ABSENT, EvaluationError, evaluate, resolve
-from penstock.graph.expr import Expr, references
+from penstock.expressions.evaluate import ABSENT, EvaluationError, evaluate, resolve
+from penstock.expressions.parse import Expr, references
+from penstock.graph.antichain import PartialOrder
 from penstock.graph.model import MISSING, Input, Nested, Step, Value, Workflow, expressions
 
 MOST_STEPS = 200_000
-"""Of nested workflows, written out. Thirty levels that each call the next one twice would be a thousand million."""
+"""The most steps of expanded nested workflows. Thirty levels that each call the next one twice would be a thousand million."""
 ITSELF = "known at run time: it calls itself"
 ENUMERATE = 10_000
-"""Up to so many items are looked at one by one, for conditions and nested loops over them; above, counts are bounds."""
+"""Up to so many items are evaluated one by one, for conditions and nested loops over them. Above, counts are upper bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +55,25 @@ ONE = Size(1)
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One step, as far as it is known."""
+    """What is known of one step before the run."""
 
     path: str
     """`outer/inner` for a step of a nested workflow."""
     step: Step
     tasks: Size
-    """Of one run of the workflow around it."""
+    """In one run of the workflow around it."""
     runs: Literal["yes", "no", "maybe"]
     """Will it run? `maybe`: its condition depends on something that is only known later."""
     rounds: int | None = None
-    """At most so many, for a while loop."""
+    """The most rounds of a while loop."""
     exempt: bool = False
-    """Never queued: an exit handler, or declared so."""
+    """It never queues: an exit handler, or declared exempt."""
     inner: Level | None = None
     """The steps of the workflow that this step calls."""
     recursive: bool = False
-    """It calls a workflow around it, which is not written out again."""
+    """It calls a workflow around it, which is not expanded again."""
     repeats: bool = False
-    """Somewhere inside it, it is called again: how often, nobody knows beforehand."""
+    """The workflow that it calls is called again inside it, an unknown number of times."""
 
     @property
     def width(self) -> Size:
@@ -94,14 +94,14 @@ class Level:
 
     steps: tuple[Planned, ...]
     before: Mapping[str, tuple[str, ...]]
-    """By the step's own name, the names of those it waits for, both in this level."""
+    """Name of a step -> names of the steps it waits for, both of this level."""
 
     @cached_property
-    def graph(self) -> Order:
-        """The same by number, for computing on."""
+    def graph(self) -> PartialOrder:
+        """The same by number, for computations."""
         position = {planned.step.name: i for i, planned in enumerate(self.steps)}
         edges = ((position[up], i) for i, planned in enumerate(self.steps) for up in self.before[planned.step.name])
-        return Order(len(self.steps), edges)
+        return PartialOrder(len(self.steps), edges)
 
     def walk(self) -> Iterator[tuple[Planned, Size]]:
         """Every step, nested ones after the step that calls them, with how many times its workflow is called."""
@@ -136,7 +136,7 @@ class _Expansion:
     orders: Mapping[str, tuple[list[str], Mapping[str, tuple[str, ...]]]]
     room: int = MOST_STEPS
     closed: set[str] = field(default_factory=set)
-    """Definitions that are called from within themselves, as far as has been seen."""
+    """Definitions that are called inside themselves, found so far."""
 
     def level(
         self,
@@ -178,7 +178,7 @@ class _Expansion:
         stack: frozenset[str],
         idle: Collection[str],
     ) -> Planned:
-        """`idle`: outputs, as `step.output`, that are not there because their step is skipped."""
+        """`idle`: outputs (`step.output`) of skipped steps."""
         tasks, runs = count_tasks(step, scope)
         exempt = exempt or step.exempt
         inner = None
@@ -220,7 +220,7 @@ class _Expansion:
 
 
 def _not_given(step: Step, definitions: Mapping[str, Workflow]) -> set[str]:
-    """What others cannot read of a step that is skipped. A loop gives an empty list."""
+    """The outputs that a skipped step does not give. A loop gives an empty list."""
     if step.each is not None:
         return set()
     outputs = definitions[step.action.name].outputs if isinstance(step.action, Nested) else step.outputs
@@ -228,7 +228,7 @@ def _not_given(step: Step, definitions: Mapping[str, Workflow]) -> set[str]:
 
 
 def _known(given: Input, scope: Mapping[str, Any], idle: Collection[str], default: Any) -> Any:
-    """What a parameter is; `default`: what it is when nothing is given."""
+    """The value of a parameter; `default`: its value if none is given."""
     value = given.value
     if idle and any(
         path[0] == "steps" and len(path) > 3 and f"{path[1]}.{path[3]}" in idle
@@ -265,9 +265,9 @@ def count_tasks(step: Step, scope: Mapping[str, Any]) -> tuple[Size, Literal["ye
 
 
 def decide(when: Expr, scope: Mapping[str, Any]) -> bool | None:
-    """A condition before the items of a for-each are looked at; None if it depends on them, or on what is not known yet.
+    """A condition evaluated without the items of a for-each; None if it depends on them, or on a value that is not known yet.
 
-    A step whose condition is false whatever the item has no items: what they come from may have been skipped as well."""
+    If it is false for every item, the items are not evaluated: the steps that give them may have been skipped as well."""
     try:
         return evaluate(when, {**scope, "item": ABSENT}) is True
     except EvaluationError:
@@ -351,7 +351,7 @@ def _rest(axes: Sequence[Mapping[str, Value]], at: int, scope: Mapping[str, Any]
 
 
 def _count_where(step: Step, scope: Mapping[str, Any], size: Size) -> tuple[Size, Literal["yes", "no", "maybe"]]:
-    """`when` looks at the items: count those for which it holds, if they are known and few enough."""
+    """`when` reads the items: counts those for which it holds, if they are known and few enough."""
     assert step.each is not None and step.when is not None and size.count is not None
     if size.count <= ENUMERATE:
         try:

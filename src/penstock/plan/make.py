@@ -1,6 +1,6 @@
 """Workflow + parameters -> Plan: everything that is known before anything runs. Called by service, merge and diff.
 
-Each part of a plan is worked out, and what works it out imported, when it is asked for: a run needs the least of it.
+Each part of a plan is computed on demand, and the module that computes it is imported then: a run needs little of it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Orders = dict[str, tuple[list[str], dict[str, tuple[str, ...]]]]
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Without Python's cycle collector: planning only builds, and the collector would walk all of it again and again, which is
-    a third of the time at a hundred thousand steps."""
+    """Switches Python's cycle collector off. Planning only allocates, and the collector would take a third of the time at a hundred
+    thousand steps."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -57,7 +57,7 @@ class Plan:
 
     @cached_property
     def peaks(self) -> dict[str, demand.Peak]:
-        """By resource: the most that can be held at one moment."""
+        """Resource -> the most that is held at one moment."""
         from penstock.plan import demand
 
         with uninterrupted():
@@ -163,7 +163,7 @@ def make(
     unit: Unit | str | None = None,
     links: Mapping[str, Links] | None = None,
 ) -> Plan:
-    """Raises InvalidWorkflow or PlanError with every Problem found. `links`: if they have been worked out already."""
+    """Raises InvalidWorkflow or PlanError with every Problem found. `links`: if the caller has them already."""
     try:
         with uninterrupted():
             return _make(workflow, params, unit, links or links_of(workflow))

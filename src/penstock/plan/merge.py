@@ -1,8 +1,7 @@
-"""Several workflows -> one graph with the shared part in it once. Called by service.merge.
+"""Several workflows -> one graph with the shared part in it once. Called by service.plans.
 
-Two steps become one if their content keys are equal and they would run on the same occasions: same condition, same outcomes
-asked of the same merged steps. The result does not depend on the order in which the workflows are given, and merging a merged
-workflow again changes nothing.
+Two steps become one if their content keys are equal and they run under the same conditions: same `when`, and same accepted outcomes of the
+same merged steps. The result does not depend on the order of the workflows, and merging a merged workflow again changes nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.expressions.parse import Expr, Node, reference, replace
 from penstock.graph import codec
 from penstock.graph.codec import canonical, digest_of, encode, encode_value
-from penstock.graph.expr import Expr, Node, reference, replace
 from penstock.graph.model import MISSING, Edge, Lock, Nested, Output, Parameter, Retry, Step, Workflow, edges_of
 from penstock.graph.order import topological
 from penstock.graph.rewrite import as_node, map_step, map_value
@@ -28,7 +27,7 @@ from penstock.plan.stages import amounts
 class Merged:
     workflow: Workflow
     origin: Mapping[str, tuple[str, ...]]
-    """Merged step -> the `workflow/step` it stands for."""
+    """Merged step -> the `workflow/step` paths that it replaces."""
     plans: tuple[Plan, ...]
     notes: tuple[str, ...]
 
@@ -74,7 +73,7 @@ def _weight(plans: Iterable[Plan]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Member:
-    """One step of one workflow, on its way into the merged graph."""
+    """One step of one workflow, to be merged."""
 
     plan: Plan
     label: str
@@ -134,7 +133,7 @@ def merge(workflows: Sequence[tuple[Workflow, Mapping[str, Any]]], name: str | N
 
 
 def _distinct(plans: Iterable[Plan]) -> list[Plan]:
-    """The same workflow with the same parameters is one workflow. Sorted, so that the order of giving does not matter."""
+    """Without duplicates (same workflow, same parameters). Sorted, so that the order of the arguments does not matter."""
     found = {
         (plan.workflow.name, plan.digest, canonical(codec.encode_value(dict(plan.params)))): plan for plan in plans
     }
@@ -180,7 +179,7 @@ def _apart(name: str, taken: Collection[str]) -> str:
 
 
 def _identify(plan: Plan, label: str, renamed: Mapping[str, str]) -> list[_Member]:
-    """Each step with the digest that decides what it is merged with."""
+    """Each step with the digest by which steps are merged."""
     stand: dict[str, Any] = {
         param.name: plan.params[param.name]
         if param.name in plan.params
@@ -208,14 +207,14 @@ def _identify(plan: Plan, label: str, renamed: Mapping[str, str]) -> list[_Membe
             ]
             salt += canonical([step.exempt, sorted(step.tolerates), held])
         if isinstance(step.action, Nested):
-            # The same work may be asked for with other resources inside; such calls stay apart.
+            # The same work may be requested with other resources inside; such calls stay separate.
             salt += _closure_digest(definitions[step.action.name], plan.workflow)
         found[name] = _Member(plan, label, step, name in exits, digest_of([keys.keys[name], conditions, edges, salt]))
     return list(found.values())
 
 
 def _step_names(groups: Mapping[str, list[_Member]]) -> dict[str, str]:
-    """A step keeps its name unless another has it too; then the workflows it comes from are added."""
+    """A step keeps its name unless another step has it; then the names of its workflows are added."""
     wanted = {identity: min(member.step.name for member in group) for identity, group in groups.items()}
     taken = Counter(wanted.values())
     called = {}
@@ -231,7 +230,7 @@ def _step_names(groups: Mapping[str, list[_Member]]) -> dict[str, str]:
 
 
 def _definitions(plans: Sequence[Plan]) -> tuple[tuple[Workflow, ...], list[dict[str, str]]]:
-    """Definitions of one name and one content are one; of one name and several contents get the content into the name."""
+    """Definitions with the same name and content become one. If the contents differ, a digest is added to the name."""
     contents: dict[str, set[str]] = {}
     digests: list[dict[str, str]] = []
     for plan in plans:
@@ -255,12 +254,12 @@ def _definitions(plans: Sequence[Plan]) -> tuple[tuple[Workflow, ...], list[dict
 
 
 def _closure_digest(definition: Workflow, root: Workflow) -> str:
-    """Of a definition and of all that it calls, whatever they are named."""
+    """The digest of a definition and of everything it calls, independent of names."""
     by_name = {each.name: each for each in root.definitions}
     around: list[str] = []
 
     def content(one: Workflow) -> str:
-        if one.name in around:  # it calls itself: so many levels up
+        if one.name in around:  # recursion: so many levels up
             return f"{len(around) - around.index(one.name)} up"
         around.append(one.name)
         called = {
@@ -286,7 +285,7 @@ def _recalled(step: Step, names: Mapping[str, str]) -> Step:
 
 @dataclass(slots=True)
 class _Rewrite:
-    """From one workflow's names to those of the merged one."""
+    """Replaces the names of one workflow by those of the merged one."""
 
     steps: Mapping[str, str]
     params: Mapping[str, str]
@@ -308,7 +307,7 @@ class _Rewrite:
 
 
 def _one_step(group: list[_Member], name: str, change: _Rewrite, queue: Any, priority: Any, notes: list[str]) -> Step:
-    """The first member's step, with the most that any member asks for."""
+    """The first member's step, with the largest resources of any member."""
     first = change.step(group[0].step)
     resources: dict[str, int] = {}
     for member in group:
@@ -343,10 +342,15 @@ def _one_step(group: list[_Member], name: str, change: _Rewrite, queue: Any, pri
     timeouts = [member.step.timeout for member in group]
     kept_queue = queues[-1] or None
     return dataclasses.replace(
-        first, name=name, resources=resources, queue=None if kept_queue == queue else kept_queue, priority=None if chosen == priority else chosen,
-        retry=max(retries, key=_retry_order, default=None), timeout=None if None in timeouts else max(t for t in timeouts if t is not None),
+        first,
+        name=name,
+        resources=resources,
+        queue=None if kept_queue == queue else kept_queue,
+        priority=None if chosen == priority else chosen,
+        retry=max(retries, key=_retry_order, default=None),
+        timeout=None if None in timeouts else max(t for t in timeouts if t is not None),
         source=group[0].step.source if len(group) == 1 else None,
-    )  # fmt: skip
+    )
 
 
 def _retry_order(retry: Retry) -> tuple[int, str]:
@@ -359,7 +363,7 @@ def _common(plans: Sequence[Plan], attribute: str) -> Any:
 
 
 def _locks(plans: Sequence[Plan], rewrite: Sequence[_Rewrite]) -> tuple[Lock, ...]:
-    """All that any of them holds."""
+    """The locks of all members."""
     found: dict[str, Lock] = {}
     for plan, change in zip(plans, rewrite, strict=True):
         for lock in plan.workflow.locks:
@@ -392,7 +396,7 @@ def _outputs(plans: Sequence[Plan], labels: Sequence[str], rewrite: Sequence[_Re
 
 
 def _ordered(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """By depth in the graph, then by name: the same for every order of giving."""
+    """By depth in the graph, then by name: independent of the order of the arguments."""
     by_name = {step.name: step for step in steps}
     depth: dict[str, int] = {}
     waits = {step.name: [up for up in edges_of(step) if up in by_name] for step in steps}

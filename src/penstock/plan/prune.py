@@ -1,4 +1,4 @@
-"""Only what is needed to get some steps done. Called by service for `run --until STEP`."""
+"""Keeps only what some steps need. Called by service for `run --until STEP`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from penstock.errors import PlanError, Problem, nearest
-from penstock.graph.expr import references
+from penstock.expressions.parse import references
 from penstock.graph.links import Links
 from penstock.graph.model import Output, Workflow, expressions
 
 
 def prune(workflow: Workflow, until: Sequence[str], links: Mapping[str, Links]) -> Workflow:
-    """The workflow with these steps and all they wait for. Exit handlers and outputs stay if they can. Raises PlanError."""
+    """The workflow with these steps and everything they wait for. Exit handlers and outputs stay if possible. Raises PlanError."""
     before = links[""].before
     names = [step.name for step in workflow.steps]
     for name in until:

@@ -1,4 +1,4 @@
-"""The cuts: a workflow -> reservations, by unit. Called by plan.make; `remaining` by whoever watches steps finish.
+"""Cuts a workflow into reservations, by unit. Called by plan.make; `remaining` by the engine as steps finish.
 
 workflow   one reservation for all, as large as the peak of the whole graph
 stage      one for each stage
@@ -19,12 +19,12 @@ from penstock.plan.expand import ONE, Level, Planned, Size
 from penstock.plan.stages import Stage, amounts
 
 LOOK_BACK = 1_000
-"""How many steps are searched to see that nothing else holds a stage up; beyond, it does not join the chain."""
+"""The most steps that are searched for another dependency of a stage. Beyond, the stage does not join the chain."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """What is held together on machines of one kind: one flavor of a cluster."""
+class PlacementGroup:
+    """Quota for steps with one placement: one flavor of a cluster."""
 
     placement: Placement | None
     amounts: Mapping[str, int]
@@ -41,13 +41,13 @@ class Reservation:
     name: str
     unit: Unit
     stages: tuple[str, ...]
-    pools: tuple[Pool, ...]
+    pools: tuple[PlacementGroup, ...]
     count: Size = ONE
-    """How many of it there will be: one for each task, or for each call of the workflow around it."""
+    """How many there will be: one for each task, or for each call of the workflow around it."""
     known: bool = True
     why: str = ""
     total: Mapping[str, int] | None = None
-    """The sum over its stages, against which the peak is a saving."""
+    """The sum over its stages. The peak is usually smaller."""
 
     @property
     def peak(self) -> dict[str, int]:
@@ -92,8 +92,8 @@ def _whole(level: Level, stages: Sequence[Stage]) -> Reservation:
     return Reservation("workflow", Unit.WORKFLOW, names, pools(level), known=not unknown, why=why, total=total)
 
 
-def pools(level: Level, finished: Collection[str] = frozenset()) -> tuple[Pool, ...]:
-    """The peak of what is left, apart for each placement."""
+def pools(level: Level, finished: Collection[str] = frozenset()) -> tuple[PlacementGroup, ...]:
+    """The peak of the rest, for each placement."""
     kinds: dict[str, Placement | None] = {}
     for planned, _ in level.walk():
         if planned.step.resources:
@@ -106,7 +106,7 @@ def pools(level: Level, finished: Collection[str] = frozenset()) -> tuple[Pool, 
 
         held = vector(peaks(level, finished, counts if len(kinds) > 1 else lambda planned: True))
         if held:
-            found.append(Pool(placement, held))
+            found.append(PlacementGroup(placement, held))
     return tuple(found)
 
 
@@ -114,14 +114,14 @@ def _placement_key(placement: Placement | None) -> str:
     return "" if placement is None else canonical(encode(placement))
 
 
-def _stage_pools(stage: Stage) -> tuple[Pool, ...]:
+def _stage_pools(stage: Stage) -> tuple[PlacementGroup, ...]:
     found: dict[str, tuple[Placement | None, dict[str, int]]] = {}
     for pods in stage.pods:
         _, held = found.setdefault(_placement_key(pods.placement), (pods.placement, {}))
         count = pods.replicas * (1 if pods.width.count is None else pods.width.count)
         for resource, amount in pods.resources.items():
             held[resource] = held.get(resource, 0) + amount * count
-    return tuple(Pool(placement, held) for _, (placement, held) in sorted(found.items()) if held)
+    return tuple(PlacementGroup(placement, held) for _, (placement, held) in sorted(found.items()) if held)
 
 
 def _of_stage(stage: Stage) -> Reservation:
@@ -129,7 +129,7 @@ def _of_stage(stage: Stage) -> Reservation:
 
 
 def _of_tasks(stage: Stage) -> Iterable[Reservation]:
-    """A loop that is a gang starts together or not at all, so all of its tasks are one reservation."""
+    """A loop that is a gang starts as a whole or not at all, so all of its tasks are one reservation."""
     for pods in stage.pods:
         if not pods.resources:
             continue
@@ -137,7 +137,7 @@ def _of_tasks(stage: Stage) -> Iterable[Reservation]:
         held = {resource: amount * pods.replicas * together for resource, amount in pods.resources.items()}
         count = stage.calls if pods.gang_of_tasks else pods.tasks.times(stage.calls)
         known = count.count is not None and pods.tasks.count is not None
-        pool = Pool(pods.placement, held)
+        pool = PlacementGroup(pods.placement, held)
         yield Reservation(pods.step, Unit.TASK, (stage.name,), (pool,), count, known, count.why or pods.tasks.why)
 
 
@@ -161,13 +161,13 @@ def _chain(members: Sequence[Stage]) -> Reservation:
 
 
 def chains(level: Level, stages: Sequence[Stage]) -> list[list[Stage]]:
-    """Stages in the order in which each takes over from the one before.
+    """Chains of stages, each of which inherits the machines of the one before.
 
-    A stage takes over if it needs the same, in the same place, and becomes ready at the very moment the other ends: whatever
-    else it waits for must have ended before that. Otherwise machines would be held idle, which is what queues are against."""
+    A stage inherits them if it has the same needs and placement and becomes ready exactly when the other ends: everything else
+    that it waits for must have ended earlier. Otherwise the machines would be held idle."""
     by_step = {path: stage for stage in stages for path in stage.steps}
     shape = {stage.name: _shape(stage) for stage in stages if stage.known}
-    heir: dict[str, str] = {}
+    successor: dict[str, str] = {}
     taken: set[str] = set()
     for inside in _levels(level):
         ups = _Ancestry(inside)
@@ -181,7 +181,7 @@ def chains(level: Level, stages: Sequence[Stage]) -> list[list[Stage]]:
             if (
                 giver is None
                 or giver.name not in shape
-                or giver.name in heir
+                or giver.name in successor
                 or len(giver.steps) > 1
                 or stage.name in taken
             ):
@@ -191,7 +191,7 @@ def chains(level: Level, stages: Sequence[Stage]) -> list[list[Stage]]:
                 and giver.queue == stage.queue
                 and giver.priority == stage.priority
             ):
-                heir[giver.name] = stage.name
+                successor[giver.name] = stage.name
                 taken.add(stage.name)
     named = {stage.name: stage for stage in stages}
     found = []
@@ -199,8 +199,8 @@ def chains(level: Level, stages: Sequence[Stage]) -> list[list[Stage]]:
         if stage.name in taken:
             continue
         chain = [stage]
-        while chain[-1].name in heir:
-            chain.append(named[heir[chain[-1].name]])
+        while chain[-1].name in successor:
+            chain.append(named[successor[chain[-1].name]])
         found.append(chain)
     return found
 
@@ -222,7 +222,7 @@ def _levels(level: Level) -> Iterable[Level]:
 
 
 class _Ancestry:
-    """Which of the steps that one waits for is the last to end, if that is certain."""
+    """Finds which dependency of a step ends last, if that is certain."""
 
     def __init__(self, level: Level) -> None:
         self.before = level.before
@@ -252,7 +252,7 @@ class _Ancestry:
 def remaining(
     level: Level, stages: Sequence[Stage], reservation: Reservation, finished: Collection[str]
 ) -> dict[str, int]:
-    """What a reservation still has to hold when these steps (by path) are over. Never more than it held before."""
+    """What a reservation still needs when these steps (by path) have ended. Never more than before."""
     done = frozenset(finished)
     if reservation.unit is Unit.WORKFLOW:
         return vector_sum(pools(level, done))
@@ -275,7 +275,7 @@ def remaining(
     return {resource: min(amount, full.get(resource, 0)) for resource, amount in held.items()}
 
 
-def vector_sum(parts: Iterable[Pool]) -> dict[str, int]:
+def vector_sum(parts: Iterable[PlacementGroup]) -> dict[str, int]:
     found: dict[str, int] = {}
     for pool in parts:
         for resource, amount in pool.amounts.items():

@@ -1,7 +1,7 @@
 """Stages: tasks that become ready together and are admitted together. Called by plan.make.
 
-One step with its fan-out is a stage; steps of one group are one stage together. A step that holds nothing of a machine
-(suspend, http) is no stage, and a step that calls a workflow is none either: the stages are those inside it.
+One step with its fan-out is a stage; the steps of one group are one stage. A step that needs no machine (suspend, http) is no stage, and
+a step that calls a workflow is none either: its stages are those inside it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.plan.expand import Level, Planned, Size
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Pods of one shape: what one needs, where, and how many there are in the stage."""
+    """Pods of one step in a stage: their resources, placement and number."""
 
     step: str
     resources: Mapping[str, int]
@@ -25,10 +25,10 @@ class Pods:
     replicas: int
     tasks: Size
     width: Size
-    """How many of the tasks run at the same time."""
+    """How many tasks run at the same time."""
     gang: bool
     gang_of_tasks: bool = False
-    """Not only the replicas of a task but all tasks of the loop start together."""
+    """All tasks of the loop start together, not only the replicas of one task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Stage:
     """The path of its step, or of its group."""
     pods: tuple[Pods, ...]
     calls: Size
-    """How many times the workflow around it is called; each time is a stage of its own when it runs."""
+    """How many times the workflow around it is called. Each call is a stage of its own at run time."""
     queue: str | None
     priority: str | int | None
     exempt: bool = False
@@ -83,7 +83,7 @@ class Stage:
 
 
 def amounts(vector: Mapping[str, int]) -> dict[str, str]:
-    """A vector for people and for JSON: canonical quantities."""
+    """A vector for display and JSON: canonical quantities."""
     return {resource: quantity.show(amount, resource) for resource, amount in sorted(vector.items())}
 
 
@@ -92,14 +92,14 @@ def forms_stage(planned: Planned) -> bool:
 
 
 def stages(level: Level, workflow: Workflow) -> list[Stage]:
-    """In topological order, nested ones where their caller stands."""
+    """In topological order, nested ones at the place of their caller."""
     found: dict[tuple[str, bool], list[tuple[Planned, Size]]] = {}
     for planned, calls in level.walk():
         if not forms_stage(planned):
             continue
         prefix = planned.path.rpartition("/")[0]
-        group = None if planned.step.exempt else planned.step.group  # what does not queue waits for nobody
-        # A group may be named like a step; they are two stages all the same.
+        group = None if planned.step.exempt else planned.step.group  # an exempt step does not wait for its group
+        # A group may have the name of a step; they are still two stages.
         name = planned.path if group is None else f"{prefix}/{group}".lstrip("/")
         found.setdefault((name, group is not None), []).append((planned, calls))
     names = {name for name, is_group in found if not is_group}

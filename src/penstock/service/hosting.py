@@ -1,5 +1,5 @@
-"""An engine in a thread of its own, for a program that has other things to do: draw progress, wait for Ctrl-C, run a
-notebook. Called by runs and local.
+"""An engine in a thread of its own, for a program that does other things meanwhile: draw progress, handle Ctrl-C, run a notebook. Called
+by `runs`, the run command and LocalRunner.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
 
-from penstock.artifacts.blobs import Blobs
-from penstock.engine.live import Live
-from penstock.engine.loop import Engine
+from penstock.engine.active_run import ActiveRun
+from penstock.engine.engine import Engine
+from penstock.service import stores
 from penstock.settings import Settings
-from penstock.store.driver import full, read_only
-from penstock.store.sql import open_store
+from penstock.store.drivers.base import full, read_only
+from penstock.store.sql import Store
 
-Start = Callable[[Engine], Live]
+Start = Callable[[Engine, Store], ActiveRun]
+"""Starts or continues a run; called in the thread of the engine."""
 
 
 def _machine() -> list[Any]:
-    from penstock.service.queueing import machine
+    from penstock.service.machine import machine
 
     return list(machine())
 
 
 class Host:
+    """`on`: kind of step -> backend. `backends`: name -> the user's own backend. `id`: of the engine, if it was chosen already."""
+
     def __init__(
         self,
         settings: Settings,
@@ -41,66 +44,73 @@ class Host:
         self.on = dict(on or {})
         self.backends = dict(backends or {})
         self.functions: dict[tuple[str, str, str], Callable[..., Any]] = {}
+        """Functions that are loaded in this process. Grows with each run; only the thread of the engine uses it."""
         self.engine: Engine | None = None
+        self._store: Store | None = None
         self.failure: BaseException | None = None
+        """What ended the engine."""
         self._ready = threading.Event()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: list[Live] = []
-        self._asked: list[Future[Live]] = []
+        self._runs: list[ActiveRun] = []
+        self._starting: list[Future[ActiveRun]] = []
 
     def start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="penstock engine", daemon=True)
             self._thread.start()
 
-    def take(self, start: Start, functions: Mapping[tuple[str, str, str], Callable[..., Any]] | None = None) -> Live:
-        """Have the engine begin something, and wait until it has. Raises what that raises."""
+    def take(
+        self, start: Start, functions: Mapping[tuple[str, str, str], Callable[..., Any]] | None = None
+    ) -> ActiveRun:
+        """Let the engine start a run, and return when it has. Raises what `start` raises."""
         self.start()
         self._ready.wait()
         if self.failure is not None or self._loop is None or self.engine is None:
             raise self.failure or RuntimeError("the engine is closed")
-        done: Future[Live] = Future()
-        self._asked.append(done)
+        done: Future[ActiveRun] = Future()
+        self._starting.append(done)
 
         def begin() -> None:
-            assert self.engine is not None
-            self.engine.context.functions.update(functions or {})  # type: ignore[attr-defined]
+            assert self.engine is not None and self._store is not None
+            self.functions.update(functions or {})
             try:
-                live = start(self.engine)
-                self._waiting.append(live)
+                live = start(self.engine, self._store)
+                self._runs.append(live)
                 done.set_result(live)
             except BaseException as error:
                 done.set_exception(error)
 
         try:
             self._loop.call_soon_threadsafe(begin)
-        except RuntimeError:  # it has closed this very moment
-            self._nobody()
+        except RuntimeError:  # the loop was closed after the check above
+            self._refuse()
         try:
             return done.result()
         finally:
-            self._asked.remove(done)
+            self._starting.remove(done)
 
-    def wait(self, live: Live, timeout: float | None = None) -> bool:
-        """True once the run is over, or the engine is. Raises what ended the engine."""
+    def wait(self, live: ActiveRun, timeout: float | None = None) -> bool:
+        """True once the run or the engine has ended. Raises what ended the engine."""
         over = live.finished.wait(timeout)
         if self.failure is not None:
             raise self.failure
         return over
 
     def interrupt(self) -> None:
-        """Let what runs finish, start nothing more."""
+        """Let running tasks finish, start nothing more."""
         self._tell(lambda engine: engine.interrupt())
 
     def abandon(self) -> None:
+        """End running tasks now."""
         self._tell(lambda engine: engine.abandon())
 
-    def cancel(self, live: Live, now: bool = False) -> None:
+    def cancel(self, live: ActiveRun, now: bool = False) -> None:
+        """End a run for good. `now`: without its exit handlers."""
         self._tell(lambda engine: engine.later(lambda: engine.cancel(live, "cancelled", now)))
 
     def close(self) -> None:
-        """End the engine with whatever it still has in hand, and wait for that."""
+        """Return when all runs have ended and the engine with them."""
         if self._thread is not None:
             self._ready.wait()
             self._tell(lambda engine: engine.end())
@@ -108,40 +118,49 @@ class Host:
             self._thread = None
 
     def _tell(self, what: Callable[[Engine], None]) -> None:
-        if self._loop is not None and self.engine is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(what, self.engine)
+        """Call this in the thread of the engine, if there still is one."""
+        if self._loop is not None and self.engine is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(what, self.engine)
 
     def _serve(self) -> None:
         try:
             asyncio.run(self._main())
         except OSError as error:
-            # A folder that cannot be written, a full disk: the user's to mend, like the store's own trouble.
+            # A folder that cannot be written or a full disk: errors that the user can fix, like those of the store.
             home = str(self.settings.home)
             self.failure = full(home) if error.errno == errno.ENOSPC else read_only(home, error.strerror or str(error))
         except BaseException as error:
             self.failure = error
         finally:
             self._ready.set()
-            for live in self._waiting:
+            for live in self._runs:
                 live.finished.set()
-            self._nobody()
+            self._refuse()
 
-    def _nobody(self) -> None:
-        """The engine is gone: whoever waits for it to begin something is told."""
-        for asked in list(self._asked):
-            if not asked.done():
+    def _refuse(self) -> None:
+        """The engine is gone: callers of `take` that still wait get its failure."""
+        for waiting in list(self._starting):
+            if not waiting.done():
                 with suppress(InvalidStateError):
-                    asked.set_exception(self.failure or RuntimeError("the engine is closed"))
+                    waiting.set_exception(self.failure or RuntimeError("the engine is closed"))
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        with open_store(self.settings.store) as store:
+        with stores.open_or_create(self.settings, engine=True) as store:
             engine = Engine(
-                store, self.settings.home, Blobs(self.settings.artifacts), jobs=self.settings.jobs, id=self.id, on=self.on, backends=self.backends,
+                store,
+                self.settings.home,
+                stores.blobs_of(self.settings),
+                jobs=self.settings.jobs,
+                id=self.id,
+                on=self.on,
+                backends=self.backends,
+                functions=self.functions,
                 capacity=_machine,
-            )  # fmt: skip
-            self.engine = engine
-            engine.clean()
+            )
+            self.engine, self._store = engine, store
+            engine.peers.reap_certain()
             self._ready.set()
             try:
                 await engine.run(keep=True)

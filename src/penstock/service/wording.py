@@ -1,7 +1,7 @@
-"""Waits in plain words: which queue or lock, which rule, what is short, who has it, what would help. Called by the screens of run,
-watch, show, why, plan and queue; later by the pages, so that all say the same.
+"""Waits as text: which queue or lock, which rule, what is short, who holds it, what would help. Called by the screens of run, watch, show,
+why, plan and queue, so that all use the same words.
 
-Pure: what `Hold.as_data` gives, as it stands in the log too, becomes text; likewise what a task records that waits for a lock.
+Pure. A reason is what `admission.explain.Hold.as_data` returns, as it is recorded in the log, or what a task records that waits for a lock.
 """
 
 from __future__ import annotations
@@ -11,46 +11,28 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from penstock.graph import quantity
+from penstock.service.amounts import amount, figure, short_name, spell, vector
 
 Reason = Mapping[str, Any]
-UNLIMITED = 2**63 - 1
 MACHINE = "machine"
-"""The queue that there is as long as nobody has made any."""
-_SHORT = {"nvidia.com/gpu": "gpu"}
-_LOT = re.compile(r"\+\d+\Z")
+"""The queue that exists as long as none is configured: this machine."""
+_NUMBER = re.compile(r"\+\d+\Z")
 
 
-def called(key: str) -> str:
-    """A Workload as people call it: `default/flow-1/train+2` is flow-1/train."""
-    return _LOT.sub("", key.partition("/")[2])
+def workload_name(key: str) -> str:
+    """A Workload as users know it: `default/flow-1/train+2` is flow-1/train."""
+    return _NUMBER.sub("", key.partition("/")[2])
 
 
 def names(keys: Iterable[str], most: int = 3) -> str:
-    found = list(dict.fromkeys(map(called, keys)))
+    """Workloads, each once."""
+    found = list(dict.fromkeys(map(workload_name, keys)))
     rest = f" and {len(found) - most:,} more" if len(found) > most else ""
     return ", ".join(found[:most]) + rest
 
 
-def amount(number: int, resource: str) -> str:
-    """`2 cpu`, `1.5Gi memory`, `4 gpu`."""
-    return f"{figure(number, resource)} {_SHORT.get(resource, resource)}"
-
-
-def figure(number: int, resource: str) -> str:
-    if number >= UNLIMITED:
-        return "unlimited"
-    milli = number if resource == "cpu" else number * 1000
-    return quantity.short(milli, resource) if milli >= 0 else "-" + quantity.short(-milli, resource)
-
-
-def vector(amounts: Mapping[str, int]) -> str:
-    order = sorted(amounts, key=lambda name: ({"cpu": 1, "memory": 2}.get(name, 0), name))
-    return ", ".join(amount(amounts[name], name) for name in order if amounts[name]) or "nothing"
-
-
 def queue_name(reason: Reason) -> str:
-    """`team-a`; of a namespace of its own `research/team-a`."""
+    """`team-a`; in a namespace other than default `research/team-a`."""
     return str(reason.get("queue", "")).removeprefix("default/")
 
 
@@ -59,88 +41,91 @@ def ordinal(number: int) -> str:
     return f"{number:,}{ending}"
 
 
-# -- in one line ----------------------------------------------------------------------------------------------------------
+def clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+# -- in one line ------------------------------------------------------------------------------------------------------
 
 
 def brief(reason: Reason) -> str:
     """`waiting in queue team-a: 2 cpu short (position 3)`, `waiting for lock m: flow-1/train holds it`"""
     place = reason.get("position", 0)
-    line = f" (position {place:,})" if place > 1 else ""
-    return f"waiting {line_of(reason)}: {cause(reason)}{line}"
+    position = f" (position {place:,})" if place > 1 else ""
+    return f"waiting {place_of(reason)}: {cause(reason)}{position}"
 
 
-def line_of(reason: Reason) -> str:
-    """`in queue team-a`; as long as nobody has made queues, `for this machine`; `for lock m`."""
+def place_of(reason: Reason) -> str:
+    """`in queue team-a`; as long as no queue is configured, `for this machine`; `for lock m`."""
     if reason.get("why") in ("lock", "worker"):
         return f"for lock {reason['lock']}" if reason["why"] == "lock" else "for a worker"
     return "for this machine" if reason.get("cluster_queue") == MACHINE else f"in queue {queue_name(reason)}"
 
 
 def cause(reason: Reason) -> str:
-    """Why it is held, in half a sentence."""
+    """Why it waits, as half a sentence."""
     kind = reason.get("why", "")
     detail = str(reason.get("detail", ""))
-    missing = short_of(reason.get("short", ()))
     match kind:
         case "quota" | "no candidates":
-            return f"{missing} short" if missing else "too little is free"
+            missing = missing_of(reason.get("short", ()))
+            return f"{missing} short" if missing else "not enough is free"
         case "never":
             return f"{too_much(reason)}: it can never start"
         case "no flavor":
-            return f"no flavor goes with it{': ' if detail else ''}{detail or unfitting(reason.get('short', ()))}"
+            return f"no flavor matches{': ' if detail else ''}{detail or unsuitable(reason.get('short', ()))}"
         case "behind":
             ahead = names(reason.get("ahead", ()), 2)
-            return f"behind {ahead}" if ahead else "its turn comes next"
+            return f"behind {ahead}" if ahead else "it is next"
         case "preempting":
-            others = names(reason.get("waits_for", ()), 2)
-            return f"{others} {'is' if len(reason.get('waits_for', ())) < 2 else 'are'} being stopped for it"
+            victims = names(reason.get("waits_for", ()), 2)
+            return f"{victims} {'is' if len(reason.get('waits_for', ())) < 2 else 'are'} being preempted for it"
         case "stopped":
-            return f"it is stopped ({detail.rpartition(' ')[2]})" if detail else "it is stopped"
+            return f"the queue is stopped ({detail.rpartition(' ')[2]})" if detail else "the queue is stopped"
         case "leaving":
-            return f"its place was taken ({detail})"
+            return f"it was evicted ({detail})"
         case "checks":
             return f"admission check {detail}"
         case "backoff":
-            return f"it may try again at {clock(reason['until'])}" if reason.get("until") else "it may try again later"
+            return (
+                f"it is tried again at {clock(reason['until'])}" if reason.get("until") else "it is tried again later"
+            )
         case "inactive queue":
-            return f"the queue admits nobody: {detail}"
+            return f"the queue is inactive: {detail}"
         case "gated":
             return f"gated by {detail}"
         case "deactivated":
             return "it was deactivated"
         case "lock":
-            return locked(reason)
+            return lock_cause(reason)
         case "worker":
             return f"it has lock {reason['lock']}"
         case "new" | "":
-            return "nobody has looked at it yet"
+            return "it has not been considered yet"
     return detail or str(kind)
 
 
-def locked(reason: Reason) -> str:
-    """Who holds the lock: `flow-1/train holds it`, `3 of 3 hold it: flow-1/a, flow-1/b and 1 more`."""
-    holders = [holder(one) for one in reason.get("holders", ())]
+def lock_cause(reason: Reason) -> str:
+    """`flow-1/train holds it`, `3 of 3 hold it: flow-1/a, flow-1/b and 1 more`"""
+    holders = [lock_holder(one) for one in reason.get("holders", ())]
     limit = int(reason.get("limit", 1))
     held = max(int(reason.get("held", 0)), len(holders))
     if held < limit or not holders:
-        return (
-            "it is being handed on"
-            if limit == 1 or not held
-            else f"{held:,} of {limit:,} hold it: it is being handed on"
-        )
+        passed = "it is being passed on"
+        return passed if limit == 1 or not held else f"{held:,} of {limit:,} hold it: {passed}"
     if limit == 1 and held == 1:
         return f"{holders[0]} holds it"
     rest = f" and {held - 2:,} more" if held > 2 else ""
     return f"{held:,} of {limit:,} hold it: {', '.join(holders[:2])}{rest}"
 
 
-def holder(one: Reason) -> str:
-    """A task that holds a lock as people call it, or the run that does."""
+def lock_holder(one: Reason) -> str:
+    """The task that holds a lock, or the run."""
     return f"{one['run']}/{one['task']}" if one.get("task") else str(one["run"])
 
 
-def short_of(shortages: Sequence[Reason]) -> str:
-    """What is missing, of the flavor that comes nearest."""
+def missing_of(shortages: Sequence[Reason]) -> str:
+    """What is missing in the flavor that comes nearest to being enough."""
     flavors: dict[str, dict[str, int]] = {}
     for one in shortages:
         if one.get("kind") == "quota" and one["asked"] > one["available"]:
@@ -164,7 +149,8 @@ def too_much(reason: Reason) -> str:
     return "it asks for more than there is"
 
 
-def unfitting(shortages: Sequence[Reason]) -> str:
+def unsuitable(shortages: Sequence[Reason]) -> str:
+    """Flavors that do not match, each with the reason."""
     parts = [
         f"{one['flavor']} ({one['kind']}{' ' if one.get('detail') else ''}{one.get('detail', '')})"
         for one in shortages
@@ -173,47 +159,67 @@ def unfitting(shortages: Sequence[Reason]) -> str:
     return ", ".join(dict.fromkeys(parts))
 
 
-# -- at length ------------------------------------------------------------------------------------------------------------
+# -- in several lines -------------------------------------------------------------------------------------------------
 
 
-def lines(reason: Reason, who: Mapping[str, str] | None = None, me: str = "") -> list[tuple[str, str]]:
-    """What there is to say about a wait in a queue: (what it is about, text). `who`: Workload -> its user and priority. `me`: what
-    the one that waits is called."""
+def queue_facts(reason: Reason, who: Mapping[str, str] | None = None, me: str = "") -> list[tuple[str, str]]:
+    """Everything about a wait in a queue, as (label, text). `who`: Workload -> its user and priority. `me`: the name of what waits."""
     place = reason.get("position", 0)
-    order = f"{ordinal(place)} in line" + (f", behind {names(reason.get('ahead', ()))}" if reason.get("behind") else "")
-    parts: list[tuple[str, list[str]]] = [
+    ahead = f", behind {names(reason.get('ahead', ()))}" if reason.get("behind") else ""
+    return _labelled(
         ("why", [_sentence(reason)]),
         ("short", [shortage(one) for one in reason.get("short", ())]),
         ("held by", holders(reason.get("short", ()), who or {})),
-        ("order", [order] if place else []),
+        ("order", [f"{ordinal(place)} in the queue{ahead}"] if place else []),
         ("help", remedies(reason, me)),
-    ]
-    return [(name if number == 0 else "", text) for name, texts in parts for number, text in enumerate(texts)]
+    )
+
+
+def lock_facts(reason: Reason) -> list[tuple[str, str]]:
+    """Everything about a wait for a lock, as (label, text)."""
+    limit = int(reason.get("limit", 1))
+    named = reason.get("holders", ())
+    rest = max(0, int(reason.get("held", 0)) - len(named))
+    text = "one task at a time may hold it" if limit == 1 else f"{limit:,} tasks at a time may hold it"
+    if len(named) + rest < limit:
+        text += (f"; {len(named) + rest:,} hold it now" if named else "") + ", and it is being passed on"
+    held = [_lock_held(one) for one in named] + ([f"{rest:,} more"] if rest else [])
+    remedy = []
+    if len(named) == 1 and not rest:
+        remedy = [f"it can start when {lock_holder(named[0])} has ended"]
+    elif named:
+        remedy = ["it can start when one of them has ended"]
+    return _labelled(("why", [text]), ("held by", held), ("help", remedy))
+
+
+def _labelled(*parts: tuple[str, list[str]]) -> list[tuple[str, str]]:
+    """The label stands only before the first of several texts."""
+    return [(label if number == 0 else "", text) for label, texts in parts for number, text in enumerate(texts)]
 
 
 def _sentence(reason: Reason) -> str:
     kind, rule = reason.get("why", ""), str(reason.get("rule", ""))
-    behind = f" ({rule})" if rule else ""
+    by_rule = f" ({rule})" if rule else ""
     match kind:
         case "quota" if reason.get("cluster_queue") == MACHINE:
-            return "too little of this machine is free"
+            return "not enough of this machine is free"
         case "quota":
-            return f"too little of the {rule or 'quota'} is free"
+            return f"not enough of the {rule or 'quota'} is free"
         case "behind":
-            return f"others stand before it{behind}"
+            return f"others are before it in the queue{by_rule}"
         case "no candidates":
-            return f"too little quota is free, and nobody may be stopped for it{behind}"
+            return f"not enough quota is free, and no Workload may be preempted for it{by_rule}"
         case "never":
-            return f"{too_much(reason)}: it can never start as the queue is"
+            return f"{too_much(reason)}: it can never start with this queue"
         case "stopped":
-            return f"{reason.get('detail', 'the queue is stopped')}: it admits nobody"
+            return f"{reason.get('detail', 'the queue is stopped')}: nothing is admitted"
     return cause(reason)
 
 
 def shortage(one: Reason) -> str:
     """`cpu of flavor default: 2 asked, 1 free, 4 at most`"""
     resource, flavor = str(one["resource"]), one.get("flavor", "")
-    what = _SHORT.get(resource, resource) + (f" of flavor {flavor}" if flavor not in ("", MACHINE) else "")
+    what = short_name(resource) + (f" of flavor {flavor}" if flavor not in ("", MACHINE) else "")
     asked = figure(one["asked"], resource)
     match one.get("kind"):
         case "quota" | "exceedsMax":
@@ -222,42 +228,23 @@ def shortage(one: Reason) -> str:
         case "notCovered":
             return f"{what}: {asked} asked, and the queue has no quota for it"
     detail = f" {one['detail']}" if one.get("detail") else ""
-    return f"flavor {flavor} does not go with it: {one.get('kind')}{detail}"
+    return f"flavor {flavor} does not match: {one.get('kind')}{detail}"
 
 
-def lock_lines(reason: Reason) -> list[tuple[str, str]]:
-    """What there is to say about a wait for a lock: (what it is about, text)."""
-    limit = int(reason.get("limit", 1))
-    named = reason.get("holders", ())
-    rest = max(0, int(reason.get("held", 0)) - len(named))
-    text = "one at a time may hold it" if limit == 1 else f"{limit:,} at a time may hold it"
-    if len(named) + rest < limit:
-        text += (f"; {len(named) + rest:,} now do" if named else "") + ", and it is being handed on"
-    held = [_held(one) for one in named] + ([f"{rest:,} more"] if rest else [])
-    names_ = [holder(one) for one in named]
-    help_ = []
-    if len(names_) == 1 and not rest:
-        help_ = [f"its turn may come when {names_[0]} is over"]
-    elif names_:
-        help_ = ["its turn may come when one of them is over"]
-    parts = [("why", [text]), ("held by", held), ("help", help_)]
-    return [(name if number == 0 else "", text) for name, texts in parts for number, text in enumerate(texts)]
-
-
-def _held(one: Reason) -> str:
+def _lock_held(one: Reason) -> str:
     since = f" since {clock(one['since'])}" if one.get("since") is not None else ""
     about = [str(one["user"])] if one.get("user") else []
     about += ["its process is gone"] if one.get("gone") else []
-    return f"{holder(one)}{since}" + (f"   ({', '.join(about)})" if about else "")
+    return f"{lock_holder(one)}{since}" + (f"   ({', '.join(about)})" if about else "")
 
 
 def holders(shortages: Sequence[Reason], who: Mapping[str, str]) -> list[str]:
-    """Who has what is short: of each resource, several lots of one stage taken together."""
+    """Who holds what is short. Several Workloads of one stage are one line."""
     found: dict[str, dict[str, int]] = {}
     known: dict[str, str] = {}
     for one in shortages:
         for holder in one.get("holders", ()):
-            name = called(holder["workload"])
+            name = workload_name(holder["workload"])
             known.setdefault(name, who.get(holder["workload"], ""))
             held = found.setdefault(name, {})
             held[one["resource"]] = held.get(one["resource"], 0) + holder["amount"]
@@ -270,12 +257,15 @@ def remedies(reason: Reason, me: str = "") -> list[str]:
     """What would let it start."""
     kind = reason.get("why", "")
     found = []
-    enough = list(dict.fromkeys(called(key) for one in reason.get("short", ()) for key in one.get("enough", ())))
+    enough = list(dict.fromkeys(workload_name(key) for one in reason.get("short", ()) for key in one.get("enough", ())))
     if enough == [me]:
         found.append("it can start when another of its own tasks ends")
     elif enough and kind in ("quota", "no candidates", "behind"):
+        any_one = _each_enough(reason.get("short", ())) if len(enough) == 1 else []
         found.append(
-            f"it can start when {_all(enough)} {'ends or gives' if len(enough) == 1 else 'end or give'} that back"
+            f"it can start when any one of {_any(any_one)} ends or releases quota"
+            if len(any_one) > 1
+            else f"it can start when {_all(enough)} {'ends or releases' if len(enough) == 1 else 'end or release'} quota"
         )
     waits = reason.get("waits_for", ())
     if waits:
@@ -292,8 +282,26 @@ def remedies(reason: Reason, me: str = "") -> list[str]:
     elif kind in ("no queue", "inactive queue"):
         found.append("penstock queue apply FILE with what is missing")
     elif kind == "backoff" and reason.get("until"):
-        found.append(f"it may try again at {clock(reason['until'])}")
+        found.append(f"it is tried again at {clock(reason['until'])}")
     return found
+
+
+def _each_enough(shortages: Sequence[Reason]) -> list[str]:
+    """Workloads of which each alone holds enough of everything that is short."""
+    short = [one for one in shortages if one.get("holders")]
+    if not short or any("available" not in one for one in short):
+        return []
+    groups = []
+    for one in short:
+        missing = one["asked"] - max(0, one["available"])
+        groups.append([workload_name(each["workload"]) for each in one["holders"] if each["amount"] >= missing])
+    return [name for name in dict.fromkeys(groups[0]) if all(name in group for group in groups)]
+
+
+def _any(found: Sequence[str]) -> str:
+    if len(found) > 5:
+        return f"{', '.join(found[:4])} and {len(found) - 4} more"
+    return " or ".join(found) if len(found) < 3 else f"{', '.join(found[:-1])} or {found[-1]}"
 
 
 def _all(found: Sequence[str]) -> str:
@@ -304,28 +312,24 @@ def eviction(data: Mapping[str, Any]) -> str:
     """`preempted by flow-2/train (InClusterQueue)`"""
     reason, by = str(data.get("reason", "")), str(data.get("by", ""))
     if by:
-        return f"preempted by {called(by)} ({reason})"
+        return f"preempted by {workload_name(by)} ({reason})"
     words = {
         "ClusterQueueStopped": "its ClusterQueue was drained",
         "LocalQueueStopped": "its LocalQueue was drained",
         "PodsReadyTimeout": "it was not ready in time",
         "MaximumExecutionTimeExceeded": "it ran for too long",
         "Deactivated": "it was deactivated",
-        "AdmissionCheck": "an admission check said no",
-        "lost": "its engine was held for dead",
+        "AdmissionCheck": "an admission check refused it",
+        "lost": "its engine was considered dead",
     }
     return words.get(reason, reason)
 
 
-def clock(at: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at))
-
-
-# -- as data --------------------------------------------------------------------------------------------------------------
+# -- as data ----------------------------------------------------------------------------------------------------------
 
 
 def spelled(reason: Reason) -> dict[str, Any]:
-    """With amounts as Kubernetes spells them, as everywhere in our JSON; the log has numbers."""
+    """A reason for JSON output: amounts as Kubernetes spells them, where the log has numbers."""
     found = dict(reason)
     if "short" in found:
         found["short"] = [_spelled(one) for one in found["short"]]
@@ -340,9 +344,3 @@ def _spelled(one: Reason) -> dict[str, Any]:
     if "holders" in found:
         found["holders"] = [{**each, "amount": spell(each["amount"], one["resource"])} for each in found["holders"]]
     return found
-
-
-def spell(number: int, resource: str) -> str:
-    if number >= UNLIMITED:
-        return "unlimited"
-    return quantity.show(number if resource == "cpu" else number * 1000, resource)

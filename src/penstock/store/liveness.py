@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import os
 
-from penstock.store.base import Engine
+from penstock.store.records import EngineRecord
 
 PATIENCE = 30.0
 """Seconds without a heartbeat after which an engine elsewhere counts as dead."""
 
 
-def identity(id: str = "") -> Engine:
+def identity(id: str = "") -> EngineRecord:
     """This process, under a new id, or one that was made before."""
-    return Engine(id or os.urandom(16).hex(), _host(), os.getpid(), _born(os.getpid()) or "", 0)
+    return EngineRecord(id or os.urandom(16).hex(), _host(), os.getpid(), _born(os.getpid()) or "", 0)
 
 
-def alive(engine: Engine) -> bool | None:
+def alive(engine: EngineRecord) -> bool | None:
     """None: it cannot be told from here, let its heartbeat decide."""
     here = _host()
     if engine.host != here:

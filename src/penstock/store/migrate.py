@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from penstock.store.driver import Driver, newer
+from penstock.store.drivers.base import Driver, newer
 
 FOLDER = os.path.join(os.path.dirname(__file__), "migrations")
 VERSION = "schema"

@@ -73,9 +73,6 @@ SELECT seq, at, kind, task, data FROM events WHERE run = ? AND seq > ? ORDER BY 
 -- name: events_of
 SELECT seq, at, kind, task, data FROM events WHERE kind IN (*) AND run = ? AND seq > ? ORDER BY seq LIMIT ?
 
--- name: event_count
-SELECT count(*) FROM events WHERE run = ?
-
 -- name: put_task
 INSERT INTO tasks (run, task, step, state, attempt, key, started, ended, info) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run, task) DO UPDATE SET step = excluded.step, state = excluded.state, attempt = excluded.attempt,
@@ -186,6 +183,12 @@ DELETE FROM workflows WHERE digest = ? AND NOT EXISTS (SELECT 1 FROM runs WHERE 
 -- name: gc_results
 -- EXCEPT rather than NOT EXISTS: no index over the keys of tasks is needed, in neither database.
 DELETE FROM results WHERE key IN (SELECT key FROM results WHERE at < ? EXCEPT SELECT key FROM tasks)
+
+-- name: drop_results
+DELETE FROM results WHERE key IN (*)
+
+-- name: leases_by_engine
+SELECT engine, count(*) FROM leases GROUP BY engine
 
 -- name: text_of_events
 SELECT run, seq, data FROM events WHERE (run, seq) > (?, ?) AND data LIKE ? ORDER BY run, seq LIMIT ?

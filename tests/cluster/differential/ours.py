@@ -12,11 +12,13 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.admission import cycle
+from penstock.admission.cache import SchedulerCache
+from penstock.admission.manifests.read import objects_of
+from penstock.admission.manifests.times import time_of
 from penstock.admission.model import Config, Object, Workload
-from penstock.admission.queues import Queues
-from penstock.admission.read import objects_of
-from penstock.admission.times import time_of
+from penstock.admission.queues import QueueManager
+from penstock.admission.scheduler import Scheduler
+from penstock.admission.workloads import WorkloadIndex
 
 Doc = dict[str, Any]
 State = dict[str, Doc]
@@ -25,11 +27,11 @@ _CYCLES = 500
 """More than these without an end, and the engine goes in circles."""
 
 
-class _Patient(Queues):
+class _Patient(QueueManager):
     """Remembers who would be tried again, until `batch`."""
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
+    def __init__(self, cache: SchedulerCache, workloads: WorkloadIndex) -> None:
+        super().__init__(cache, workloads)
         self.later: set[str] = set()
 
     def retry(self, queue: str, now: float) -> None:
@@ -37,12 +39,12 @@ class _Patient(Queues):
 
     def batch(self, now: float, everybody: bool = False) -> None:
         """`everybody`: in all trees in which there is a Cohort."""
-        if everybody and self.cohorts:
-            self.later.update(name for name, queue in self.cluster_queues.items() if queue.cohort is not None)
+        if everybody and self.cache.cohorts:
+            self.later.update(name for name, queue in self.cache.cluster_queues.items() if queue.cohort is not None)
         queues, self.later = self.later, set()
-        for name in sorted(queues & self.lines.keys()):
+        for name in sorted(queues & self.pending.keys()):
             super().retry(name, now)
-            self.stir(name)
+            self.mark_changed(name)
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ USUAL = Way()
 class Ours:
     def __init__(self, fair: bool, namespace: str, docs: list[Doc]) -> None:
         self.namespace = namespace
-        self.queues = _Patient(Config(fair_sharing=fair))
+        self.queues = Scheduler(Config(fair_sharing=fair), queues=_Patient)
         self.queues.apply(_objects(docs), 0.0)
         self.over: dict[str, str] = {}
         """Workloads that are finished."""
@@ -82,14 +84,14 @@ class Ours:
         """What the engine makes of some moves, once it is at rest."""
         self.cycles = 0
         if way.early:
-            self.queues.batch(at, everybody=True)
+            self._batch(at, everybody=True)
             at = self._settle(at, way)
         for move in moves:
             self._move(move, at)
         now = self._settle(at, way, way.batch_after)
         self.ways = self._others(batched)
         if batched or way.late:
-            self.queues.batch(now, everybody=way.late)
+            self._batch(now, everybody=way.late)
             self._settle(now, way)
         return self.state()
 
@@ -105,16 +107,20 @@ class Ours:
             for step in (0.001, 0.0)
         ][1:]
 
+    def _batch(self, now: float, everybody: bool) -> None:
+        assert isinstance(self.queues.queues, _Patient)
+        self.queues.queues.batch(now, everybody)
+
     def copy(self) -> Ours:
         return copy.deepcopy(self)
 
     def _settle(self, now: float, way: Way, most: int | None = None) -> float:
         q = self.queues
         for number in range(_CYCLES):
-            if not q.stirred or number == most:
+            if not q.queues.changed or number == most:
                 return now
-            roots, q.stirred = q.stirred, set()
-            found = cycle.run(q, now, roots)
+            roots, q.queues.changed = q.queues.changed, set()
+            found = q.cycle(now, roots)
             self.borrowed += sum(one.decision == "admit" and one.borrowing_level > 0 for one in found.decisions)
             self.cycles += 1
             now += way.step
@@ -162,16 +168,22 @@ class Ours:
         """Is somebody left in the middle of its search through the flavors? The engine leaves a search that has come round to where it was.
         Kueue goes on with it for ever: it is never quiet, and whoever stands behind waits for ever. They differ on purpose."""
         return any(
-            place.workload.memory is not None and place.workload.memory.pending
-            for line in self.queues.lines.values()
-            for place in line.places.values()
+            found.workload.scan_progress is not None and found.workload.scan_progress.pending
+            for queue in self.queues.queues.pending.values()
+            for found in queue.workloads.values()
         )
 
     def hidden(self) -> object:
         """What an answer does not show, and the next one may depend on."""
         return tuple(
-            (name, frozenset(filter(line.is_parked, line.places)), line.preemptor, line.sticky, frozenset(line.barred))
-            for name, line in sorted(self.queues.lines.items())
+            (
+                name,
+                frozenset(filter(queue.is_inadmissible, queue.workloads)),
+                queue.preemptor,
+                queue.sticky,
+                frozenset(queue.inadmissible_shapes),
+            )
+            for name, queue in sorted(self.queues.queues.pending.items())
         )
 
     def learn(self, times: dict[str, str]) -> None:

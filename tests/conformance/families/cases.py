@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.admission import read, requests
-from penstock.admission.config import seconds
+from penstock.admission.manifests import read, requests
+from penstock.admission.manifests.config import seconds
+from penstock.admission.manifests.times import time_of
 from penstock.admission.model import UNLIMITED, Check, ClusterQueue, Config, Object, Workload
-from penstock.admission.times import time_of
 
 NOW = 1768478400.0
 """2026-01-15T12:00:00Z: the clock of all cases."""

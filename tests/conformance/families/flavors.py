@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from penstock.admission.flavors import ALL_TRIED, Mode, Oracle, assign, preferred, search
+from penstock.admission.assignment import ALL_TRIED, Mode
+from penstock.admission.flavors import FlavorAssigner, Simulate, preferred, search_counts
 from penstock.admission.model import FlavorResource, Fungibility, PodSet, Preference, WhenCan, Workload
-from penstock.admission.state import State
 from tests.admission.worlds import picture
 from tests.conformance.families.cases import amount
 from tests.conformance.families.given import Case, state_of, usage_of, workload_of
 
 MODES = {
-    "noFit": Mode.NO_FIT, "noPreemptionCandidates": Mode.NO_CANDIDATES, "preempt": Mode.PREEMPT,
-    "reclaim": Mode.RECLAIM, "fit": Mode.FIT,
-}  # fmt: skip
+    "noFit": Mode.NO_FIT,
+    "noPreemptionCandidates": Mode.NO_CANDIDATES,
+    "preempt": Mode.PREEMPT,
+    "reclaim": Mode.RECLAIM,
+    "fit": Mode.FIT,
+}
 POSSIBILITIES = {"NoCandidates": Mode.NO_CANDIDATES, "Preempt": Mode.PREEMPT, "Reclaim": Mode.RECLAIM}
 KINDS = {
-    Mode.NO_FIT: "NoFit", Mode.NO_CANDIDATES: "Preempt", Mode.PREEMPT: "Preempt", Mode.RECLAIM: "Preempt", Mode.FIT: "Fit",
-}  # fmt: skip
+    Mode.NO_FIT: "NoFit",
+    Mode.NO_CANDIDATES: "Preempt",
+    Mode.PREEMPT: "Preempt",
+    Mode.RECLAIM: "Preempt",
+    Mode.FIT: "Fit",
+}
 
 
 def check(case: Case) -> None:
@@ -27,13 +34,8 @@ def _assign(case: Case) -> None:
     given, expect = case["given"], case["expect"]
     state = state_of(case, flavors_may_be_missing=True)
     before = picture(state)
-    found = assign(
-        state,
-        workload_of(given["workload"]),
-        given["targetClusterQueue"],
-        given.get("counts"),
-        _table(given["preemptionSimulation"]),
-    )
+    assigner = FlavorAssigner(state, _table(given["preemptionSimulation"]))
+    found = assigner.assign(workload_of(given["workload"]), given["targetClusterQueue"], given.get("counts"))
     assert picture(state) == before
     assert found.kind == expect["mode"]
     assert found.borrowing == expect["borrowingLevel"]
@@ -60,19 +62,19 @@ def _assign(case: Case) -> None:
     ]
     if "noFitReason" in expect:
         assert found.no_fit == expect["noFitReason"]
-    if found.memory is not None:
-        assert found.pending_flavors == any(
-            choice["triedFlavorIdx"] != ALL_TRIED
-            for podset in expect["podSets"]
-            for choice in podset.get("flavors", {}).values()
-        )
+    assert found.progress is not None
+    assert found.progress.pending == any(
+        choice["triedFlavorIdx"] != ALL_TRIED
+        for podset in expect["podSets"]
+        for choice in podset.get("flavors", {}).values()
+    )
 
 
-def _table(simulation: Case) -> Oracle:
+def _table(simulation: Case) -> Simulate:
     """In place of a real simulation."""
     listed = {FlavorResource(line["flavor"], line["resource"]): line for line in simulation.get("results", ())}
 
-    def answer(state: State, workload: Workload, queue: str, fr: FlavorResource, wanted: int) -> tuple[Mode, int]:
+    def answer(workload: Workload, queue: str, fr: FlavorResource, wanted: int) -> tuple[Mode, int]:
         line = listed.get(fr, simulation["default"])
         return POSSIBILITIES[line["possibility"]], line["borrowingLevelAfter"]
 
@@ -101,6 +103,6 @@ def _search(case: Case) -> None:
         total = sum(counts)
         return total if total <= given["totalCountLimit"] else None
 
-    found = search(podsets, attempt)
+    found = search_counts(podsets, attempt)
     assert (found is not None) == expect["found"]
     assert (found or 0) == (expect["totalCount"] if expect["found"] else 0)

@@ -1,23 +1,23 @@
-"""A case's `given` as one state: shared by the families that look at a state rather than at cycles."""
+"""A case's `given` as a snapshot, for the families that test a snapshot rather than cycles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.admission import read
+from penstock.admission.manifests import read
 from penstock.admission.model import UNLIMITED, ClusterQueue, Cohort, FlavorResource, ResourceFlavor, Stop, Workload
 from penstock.admission.shares import Share
-from penstock.admission.state import State
+from penstock.admission.snapshot import Snapshot
 from tests.conformance.families.cases import amount, config_of
 
 Case = dict[str, Any]
 
 
-def state_of(case: Case, flavors_may_be_missing: bool = False) -> State:
-    """With the queues, and whoever holds quota in them."""
+def state_of(case: Case, flavors_may_be_missing: bool = False) -> Snapshot:
+    """With the queues, and the Workloads that hold quota in them."""
     given = case["given"]
-    state = State(config_of(case))
+    state = Snapshot(config_of(case))
     for found in read.objects_of([*given["resourceFlavors"], *given["cohorts"], *given["clusterQueues"]]):
         if isinstance(found, ResourceFlavor):
             state.flavors[found.name] = found
@@ -33,7 +33,9 @@ def state_of(case: Case, flavors_may_be_missing: bool = False) -> State:
             or {each.flavor for group in queue.groups for each in group.flavors} - state.flavors.keys()
         }
     state.rebuild()
-    state.hold_all(workload for workload in workloads_of(given.get("workloads", ())) if workload.admission is not None)
+    for workload in workloads_of(given.get("workloads", ())):
+        if workload.admission is not None:
+            state.hold(workload)
     for queue, usage in given.get("usage", {}).items():
         state.tree.queues[queue].add(usage_of(usage))
     return state

@@ -1,20 +1,22 @@
-"""Family `ordering`: who comes before whom, in a line, in a cycle and among victims; and who goes back into line."""
+"""Family `ordering`: the order in a queue, in a cycle and among preemption candidates; and which heads are requeued."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from penstock.admission import fair, read
+from penstock.admission.cache import selects
 from penstock.admission.candidates import full_order, plain_order
-from penstock.admission.lines import Line, Place, Why, due, selects, shape_of
+from penstock.admission.fair_order import rank
+from penstock.admission.fair_preemption import TargetQueueOrdering
+from penstock.admission.manifests import read
+from penstock.admission.manifests.times import time_of
 from penstock.admission.model import ClusterQueue, LocalQueue, Namespace, Selector, Strategy, Workload
 from penstock.admission.order import cycle_key, queue_key, queue_time
-from penstock.admission.queues import Queues
+from penstock.admission.pending import PendingQueue, PendingWorkload, RequeueReason, may_queue, ready_to_queue, shape_of
+from penstock.admission.scheduler import Scheduler
 from penstock.admission.shares import Share
-from penstock.admission.state import State
-from penstock.admission.times import time_of
-from penstock.admission.tournament import rank
+from penstock.admission.snapshot import Snapshot
 from tests.conformance.families.cases import amounts, config_of, now_of, objects_of
 from tests.conformance.families.given import state_of, workload_of
 
@@ -38,20 +40,20 @@ def check(case: Case) -> None:
         "queueOperations": _operations,
         "flushInadmissible": _flush,
     }
-    assert case["kind"] in kinds, f"nobody checks the kind {case['kind']!r}"
+    assert case["kind"] in kinds, f"no check for the kind {case['kind']!r}"
     kinds[case["kind"]](case)
 
 
-def _line(case: Case) -> Line:
-    return Line("cq", Strategy(case["given"].get("queueingStrategy", "BestEffortFIFO")), config_of(case))
+def _pending_queue(case: Case) -> PendingQueue:
+    return PendingQueue("cq", Strategy(case["given"].get("queueingStrategy", "BestEffortFIFO")), config_of(case))
 
 
-def _place(workload: Workload, line: Line) -> Place:
-    return Place(workload, queue_key(workload, line.config), shape_of(workload, line.config), "")
+def _place(workload: Workload, line: PendingQueue) -> PendingWorkload:
+    return PendingWorkload(workload, queue_key(workload, line.config), shape_of(workload, line.config), "")
 
 
 def _queue_order(case: Case) -> None:
-    line, now = _line(case), now_of(case)
+    line, now = _pending_queue(case), now_of(case)
     for doc in case["given"]["workloads"]:
         line.push(workload_of(doc), now)
     assert [workload.name for workload in line.in_order()] == case["expect"]["order"]
@@ -62,7 +64,7 @@ def _queue_order(case: Case) -> None:
 
 
 def _queue_script(case: Case) -> None:
-    line, now = _line(case), now_of(case)
+    line, now = _pending_queue(case), now_of(case)
     for step in case["given"]["script"]:
         if "push" in step:
             line.push(workload_of(step["push"]), now)
@@ -75,14 +77,14 @@ def _queue_script(case: Case) -> None:
 
 def _queue_head(case: Case) -> None:
     given, now = case["given"], now_of(case)
-    queues = Queues(config_of(case))
+    queues = Scheduler(config_of(case))
     (queue,) = read.objects_of([given["clusterQueue"]])
     assert isinstance(queue, ClusterQueue)
     listed = [one for one in read.objects_of(given["localQueues"]) if isinstance(one, LocalQueue)]
     queues.apply([queue, *(replace(one, cluster_queue=queue.name) for one in listed)], now)
     for key, usage in given["initialLocalQueueUsage"].items():
-        assert queues.ledger is not None
-        queues.ledger.seed(key, amounts(usage), now)
+        assert queues.cache.ledger is not None
+        queues.cache.ledger.seed(key, amounts(usage), now)
     for doc in given["workloads"]:
         queues.submit(workload_of(doc), now)
     assert queues.heads()[queue.name].name == case["expect"]["head"]
@@ -96,10 +98,10 @@ def _queue_timestamp(case: Case) -> None:
 
 def _heads(case: Case) -> None:
     given, now = case["given"], now_of(case)
-    queues = Queues(config_of(case))
+    queues = Scheduler(config_of(case))
     objects, workloads = objects_of(given)
     queues.apply(objects, now)
-    queues.why_inactive.update(dict.fromkeys(given["inactiveClusterQueues"], "the case says so"))
+    queues.cache.why_inactive.update(dict.fromkeys(given["inactiveClusterQueues"], "the case says so"))
     for workload in workloads:
         queues.submit(workload, now)
     assert {workload.name for workload in queues.heads().values()} == set(case["expect"]["heads"])
@@ -132,7 +134,7 @@ def _fair_cycle_compare(case: Case) -> None:
 
 
 def _candidates(case: Case) -> None:
-    state = State(config_of(case))
+    state = Snapshot(config_of(case))
     usages: dict[str, float] = {}
     found = []
     for candidate in case["given"]["candidates"]:
@@ -156,8 +158,8 @@ def _fair_queue_order(case: Case) -> None:
     candidates = [
         workload for name in given["candidateClusterQueues"] for workload in state.holders.get(name, {}).values()
     ]
-    order = plain_order(state, now_of(case))
-    turns = fair.Turns(node, sorted(candidates, key=order), order)
+    order = plain_order(state.config, now_of(case))
+    turns = TargetQueueOrdering(node, sorted(candidates, key=order), order)
     found = []
     for number, target in enumerate(turns):
         found.append(target.name)
@@ -170,36 +172,36 @@ def _fair_queue_order(case: Case) -> None:
 
 def _requeue(case: Case) -> None:
     given, now = case["given"], now_of(case)
-    line = _line(case)
+    line = _pending_queue(case)
     workload = Workload(name="wl")
     tried = [index for podset in given.get("lastTriedFlavorIdx") or () for index in podset.values()]
     line.push(workload, now)
     place = line.pop()
     assert place is not None
-    line.requeue(place, Why(given["requeueReason"] or "Generic"), now, any(index != -1 for index in tried))
-    assert line.is_parked(workload.key) is case["expect"]["inadmissible"]
+    line.requeue(place, RequeueReason(given["requeueReason"] or "Generic"), now, any(index != -1 for index in tried))
+    assert line.is_inadmissible(workload.key) is case["expect"]["inadmissible"]
     assert line.sticky is case["expect"].get("sticky", False)
 
 
 def _requeue_allowed(case: Case) -> None:
     given, now = case["given"], now_of(case)
-    queues = Queues(config_of(case))
+    queues = Scheduler(config_of(case))
     objects, _ = objects_of(given)
     queues.apply(objects, now)
     workload = workload_of(given["workload"])
     if given["alreadyAddedToQueue"]:
         queues.submit(workload, now)
-    line = queues.lines.get(queues.queue_of(workload))
+    line = queues.queues.pending.get(queues.queue_of(workload))
     requeued = False
-    if given["inAPIServer"] and line is not None and queues.may_queue(workload):
-        before = workload.key in line.places
-        line.requeue(_place(workload, line), Why.GENERIC, now)
-        requeued = not before and workload.key in line.places
+    if given["inAPIServer"] and line is not None and may_queue(workload, queues.config):
+        before = workload.key in line.workloads
+        line.requeue(_place(workload, line), RequeueReason.GENERIC, now)
+        requeued = not before and workload.key in line.workloads
     assert requeued is case["expect"]["requeued"]
 
 
 def _backoff(case: Case) -> None:
-    assert due(workload_of(case["given"]["workload"]), now_of(case)) is case["expect"]["readyToQueue"]
+    assert ready_to_queue(workload_of(case["given"]["workload"]), now_of(case)) is case["expect"]["readyToQueue"]
 
 
 def _operations(case: Case) -> None:
@@ -208,45 +210,50 @@ def _operations(case: Case) -> None:
     assert isinstance(queue, ClusterQueue)
     named = {one.name: one for one in read.objects_of(given["namespaces"]) if isinstance(one, Namespace)}
     selector = queue.namespaces or Selector()
-    line = Line(queue.name, queue.strategy, config_of(case))
+    line = PendingQueue(queue.name, queue.strategy, config_of(case))
     for doc in given["push"]:
         line.push(workload_of(doc), now)
     for doc in given["requeueAsInadmissible"]:
-        line.requeue(_place(workload_of(doc), line), Why.GENERIC, now)
+        line.requeue(_place(workload_of(doc), line), RequeueReason.GENERIC, now)
     for doc in given["requeueImmediately"]:
-        line.requeue(_place(workload_of(doc), line), Why.FAILED, now)
+        line.requeue(_place(workload_of(doc), line), RequeueReason.FAILED, now)
     for doc in given["update"]:
         line.push(workload_of(doc), now)
     for key in given["delete"]:
         line.remove(key)
     moved = 0
     if given["thenFlushInadmissible"]:
-        moved = line.flush(now, lambda name: name in named and selects(selector, named[name].labels))
+        moved = line.requeue_inadmissible(now, lambda name: name in named and selects(selector, named[name].labels))
     assert moved == expect["movedByFlush"]
-    assert {key for key in line.places if not line.is_parked(key)} == set(expect["active"])
-    assert {key for key in line.places if line.is_parked(key)} == set(expect["inadmissible"])
+    assert {key for key in line.workloads if not line.is_inadmissible(key)} == set(expect["active"])
+    assert {key for key in line.workloads if line.is_inadmissible(key)} == set(expect["inadmissible"])
     assert len(line) == expect["pendingTotal"]
 
 
 def _flush(case: Case) -> None:
     given, expect, now = case["given"], case["expect"], now_of(case)
-    queues = Queues(config_of(case))
+    queues = Scheduler(config_of(case))
     objects, workloads = objects_of(given)
     queues.apply(objects, now)
     for workload in workloads:
         queues.submit(workload, now)
-        line = queues.lines.get(queues.queue_of(workload))
-        if line is not None and workload.key in line.places:
-            line.park(workload, now)
-    before = _parked(queues, True)
+        line = queues.queues.pending.get(queues.queue_of(workload))
+        if line is not None and workload.key in line.workloads:
+            place = line.workloads[workload.key]
+            line.remove(workload.key)
+            line.requeue(place, RequeueReason.NAMESPACE, now)
+    before = _waiting(queues, True)
     for name in given["flushClusterQueues"]:
-        queues.flush(name, now)
-    after = _parked(queues, True)
+        queues.queues.requeue_inadmissible(name, now)
+    after = _waiting(queues, True)
     assert after == {name: set(keys) for name, keys in expect["inadmissible"].items()}
-    assert _parked(queues, False) == {name: set(keys) for name, keys in expect["active"].items()}
+    assert _waiting(queues, False) == {name: set(keys) for name, keys in expect["active"].items()}
     assert sum(map(len, before.values())) - sum(map(len, after.values())) == expect["moved"]
 
 
-def _parked(queues: Queues, parked: bool) -> dict[str, set[str]]:
-    found = {name: {key for key in line.places if line.is_parked(key) is parked} for name, line in queues.lines.items()}
+def _waiting(queues: Scheduler, inadmissible: bool) -> dict[str, set[str]]:
+    found = {
+        name: {key for key in queue.workloads if queue.is_inadmissible(key) is inadmissible}
+        for name, queue in queues.queues.pending.items()
+    }
     return {name: keys for name, keys in found.items() if keys}

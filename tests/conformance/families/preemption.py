@@ -1,10 +1,12 @@
-"""Family `preemption`: who has to go, and who may be made to."""
+"""Family `preemption`: the Workloads to preempt, and those that may be preempted."""
 
 from __future__ import annotations
 
-from penstock.admission.flavors import Assignment, Choice, Mode, PodSetChoice, totals
+from penstock.admission.assignment import Assignment, FlavorChoice, Mode, PodSetChoice
+from penstock.admission.candidates import allowed
+from penstock.admission.flavors import pod_set_resources
 from penstock.admission.model import FlavorResource, Policy, Workload
-from penstock.admission.preempt import may_preempt, targets
+from penstock.admission.preemption import Preemptor
 from tests.admission.worlds import picture
 from tests.conformance.families.cases import config_of, now_of
 from tests.conformance.families.given import Case, state_of, workload_of
@@ -20,7 +22,7 @@ def _targets(case: Case) -> None:
     before = picture(state)
     incoming = workload_of(given["incoming"])
     queue = given["targetClusterQueue"]
-    found = targets(state, incoming, queue, _assignment(incoming, given["assignment"]), now_of(case))
+    found = Preemptor(state).targets(incoming, queue, _assignment(incoming, given["assignment"]), now_of(case))
     assert picture(state) == before
     assert sorted(
         (each.workload.key, each.reason, each.workload.admission.cluster_queue if each.workload.admission else "")
@@ -33,12 +35,12 @@ def _assignment(incoming: Workload, given: Case) -> Assignment:
     """As the flavor search would have made it."""
     modes = {"Preempt": Mode.PREEMPT, "Fit": Mode.FIT, "NoFit": Mode.NO_FIT}
     podsets, usage = [], {}
-    for total, podset in zip(totals(incoming, False), given["podSets"], strict=True):
+    for total, podset in zip(pod_set_resources(incoming, False), given["podSets"], strict=True):
         requests = {
             name: amount if total.count in (0, podset["count"]) else amount // total.count * podset["count"]
             for name, amount in total.requests.items()
         }
-        flavors = {name: Choice(each["flavor"], modes[each["mode"]]) for name, each in podset["flavors"].items()}
+        flavors = {name: FlavorChoice(each["flavor"], modes[each["mode"]]) for name, each in podset["flavors"].items()}
         podsets.append(PodSetChoice(podset["name"], podset["count"], flavors, requests))
         for name, amount in requests.items():
             if name in flavors:
@@ -50,5 +52,5 @@ def _assignment(incoming: Workload, given: Case) -> Assignment:
 def _policy(case: Case) -> None:
     given = case["given"]
     preemptor, candidate = workload_of(given["preemptor"]), workload_of(given["candidate"])
-    found = may_preempt(preemptor, candidate, Policy(given["policy"]), config_of(case))
+    found = bool(allowed(preemptor, (candidate,), Policy(given["policy"]), config_of(case)))
     assert found == case["expect"]["mayPreempt"]

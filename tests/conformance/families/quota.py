@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from penstock.admission.assignment import Assignment, Mode
-from penstock.admission.cycle import room
+from penstock.admission.cycle import resources_to_reserve
 from penstock.admission.model import FlavorResource, Quota
-from penstock.admission.quota import NO_QUOTA, Node
+from penstock.admission.quota import NO_QUOTA, QuotaNode
 from penstock.admission.shares import lendable, share
-from penstock.admission.state import State
+from penstock.admission.snapshot import Snapshot
 from tests.conformance.families.cases import amount
 from tests.conformance.families.given import Case, check_share, state_of, usage_of, workloads_of
 
@@ -30,15 +30,17 @@ def _tree(case: Case) -> None:
         _node(tree.cohorts[name], expected)
 
 
-def _operate(state: State, given: Case) -> None:
-    """By key: they were there from the start."""
+def _operate(state: Snapshot, given: Case) -> None:
+    """By key: the Workloads are those of the case."""
     all_of_them = {workload.key: workload for workload in workloads_of(given.get("workloads", ()))}
     for operation in given.get("operations", ()):
-        state.drop_all(all_of_them[key] for key in operation.get("removeWorkloads", ()))
-        state.hold_all(all_of_them[key] for key in operation.get("addWorkloads", ()))
+        for key in operation.get("removeWorkloads", ()):
+            state.drop(all_of_them[key])
+        for key in operation.get("addWorkloads", ()):
+            state.hold(all_of_them[key])
 
 
-def _node(node: Node, expected: Case) -> None:
+def _node(node: QuotaNode, expected: Case) -> None:
     assert (node.parent.name if node.parent is not None else None) == expected.get("parent")
     listed = {
         FlavorResource(flavor, resource): values
@@ -77,4 +79,4 @@ def _reserve(case: Case) -> None:
     mode = {"Fit": Mode.FIT, "Preempt": Mode.NO_CANDIDATES, "NoFit": Mode.NO_FIT}[given["mode"]]
     assignment = Assignment((), given["borrowingLevel"], usage_of(given["usage"]), mode)
     queue = case["given"].get("clusterQueue") or next(iter(case["given"]["usage"]))
-    assert room(state.tree.queues[queue], assignment) == usage_of(case["expect"]["reserved"])
+    assert resources_to_reserve(state.tree.queues[queue], assignment) == usage_of(case["expect"]["reserved"])

@@ -1,4 +1,4 @@
-"""Family `schedule`: whole cycles. Who holds quota after each, who has to stop, who waits where."""
+"""Family `schedule`: whole cycles. Which Workloads hold quota after each, must stop, or wait, and where."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.admission.decisions import Cycle, Decision
-from penstock.admission.queues import Queues
+from penstock.admission.scheduler import Scheduler
 from tests.conformance.families.cases import amounts, config_of, now_of, objects_of
 
 Case = dict[str, Any]
@@ -30,16 +30,16 @@ def check(case: Case) -> None:
     assert all(number <= given["cycles"] for number in expected)
 
 
-def _queues(case: Case, now: float) -> Queues:
+def _queues(case: Case, now: float) -> Scheduler:
     given = case["given"]
-    queues = Queues(config_of(case))
+    queues = Scheduler(config_of(case))
     objects, workloads = objects_of(given)
     queues.apply(objects, now)
     for workload in workloads:
         queues.submit(workload, now)
     for key, usage in (given.get("initialLocalQueueUsage") or {}).items():
-        if queues.ledger is not None:
-            queues.ledger.seed(key, amounts(usage), now)
+        if queues.cache.ledger is not None:
+            queues.cache.ledger.seed(key, amounts(usage), now)
     for key in given.get("deletedLocalQueues") or ():
         # Its object is gone, but those that manage the lines have not heard of it: all that is lost is its weight.
         name = key if "/" in key else f"default/{key}"
@@ -47,23 +47,23 @@ def _queues(case: Case, now: float) -> Queues:
     return queues
 
 
-def _between(gap: Case, queues: Queues, now: float) -> None:
+def _between(gap: Case, queues: Scheduler, now: float) -> None:
     for key in gap.get("deleteWorkloads") or ():
         queues.remove(key, now)
     if gap.get("requeueInadmissible", True):
         for name in queues.cluster_queues:
-            queues.flush(name, now)
+            queues.queues.requeue_inadmissible(name, now)
 
 
-def _holding(queues: Queues) -> set[str]:
+def _holding(queues: Scheduler) -> set[str]:
     return {key for key, workload in queues.workloads.items() if workload.admission is not None}
 
 
-def _admitted(queues: Queues) -> set[str]:
+def _admitted(queues: Scheduler) -> set[str]:
     return {key for key, workload in queues.workloads.items() if workload.admitted_at is not None}
 
 
-def _compare(expect: Case, queues: Queues, cycles: list[Cycle], held: set[str], admitted: set[str]) -> None:
+def _compare(expect: Case, queues: Scheduler, cycles: list[Cycle], held: set[str], admitted: set[str]) -> None:
     assert _reserved(queues) == {key: _plain(found) for key, found in expect["reserved"].items()}
     assert _holding(queues) - held == set(expect["newlyReserved"])
     assert {key for cycle in cycles for key in cycle.reserved} == set(expect["newlyReserved"])
@@ -78,8 +78,8 @@ def _compare(expect: Case, queues: Queues, cycles: list[Cycle], held: set[str], 
         assert eviction is not None and (eviction.preempted, eviction.by) == (found.reason, found.by)
     evicted = {(key, queues.workloads[key].eviction.reason) for key, _, _ in preempted}  # type: ignore[union-attr]
     assert evicted == {(one["workload"], one["reason"]) for one in expect["evicted"]}
-    assert _waiting(queues, parked=False) == {name: set(keys) for name, keys in expect["queued"].items()}
-    assert _waiting(queues, parked=True) == {name: set(keys) for name, keys in expect["inadmissible"].items()}
+    assert _waiting(queues, inadmissible=False) == {name: set(keys) for name, keys in expect["queued"].items()}
+    assert _waiting(queues, inadmissible=True) == {name: set(keys) for name, keys in expect["inadmissible"].items()}
     skipped: dict[str, int] = {}
     for cycle in cycles:
         for name, count in cycle.skipped_preemptions.items():
@@ -87,13 +87,13 @@ def _compare(expect: Case, queues: Queues, cycles: list[Cycle], held: set[str], 
     assert skipped == expect.get("skippedPreemptions", {})
 
 
-def _uid(queues: Queues, key: str) -> str:
+def _uid(queues: Scheduler, key: str) -> str:
     """Kueue notes a preemptor by its uid, which the tables do not always make unique."""
     return queues.workloads[key].uid or key
 
 
 def _compare_decisions(expect: Case, cycles: list[Cycle], ties: bool) -> None:
-    """`ties`: two Workloads have the same place in a line, so that either may come in an earlier cycle."""
+    """`ties`: two Workloads have the same position in a queue, so that either may come in an earlier cycle."""
     if "decisionsByCycle" in expect:
         assert [one["cycle"] for one in expect["decisionsByCycle"]] == list(
             range(1, len(expect["decisionsByCycle"]) + 1)
@@ -153,7 +153,7 @@ def _expected(given: Case) -> Case:
     }
 
 
-def _reserved(queues: Queues) -> Case:
+def _reserved(queues: Scheduler) -> Case:
     return {
         key: {
             "clusterQueue": workload.admission.cluster_queue,
@@ -182,6 +182,9 @@ def _plain(found: Case) -> Case:
     }
 
 
-def _waiting(queues: Queues, parked: bool) -> dict[str, set[str]]:
-    found = {name: {key for key in line.places if line.is_parked(key) is parked} for name, line in queues.lines.items()}
+def _waiting(queues: Scheduler, inadmissible: bool) -> dict[str, set[str]]:
+    found = {
+        name: {key for key in queue.workloads if queue.is_inadmissible(key) is inadmissible}
+        for name, queue in queues.queues.pending.items()
+    }
     return {name: keys for name, keys in found.items() if keys}

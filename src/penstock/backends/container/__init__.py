@@ -1,0 +1,1 @@
+"""The backend for steps with an image: podman or docker."""

@@ -1,0 +1,1 @@
+"""The commands: arguments, options, help texts. A command imports what it executes when it runs."""

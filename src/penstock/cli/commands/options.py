@@ -1,0 +1,70 @@
+"""Options that several commands have. Imports nothing but click, because every command imports it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.errors import Problem, UserError
+
+
+def _remember_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    ctx.meta["penstock.params"] = value
+
+
+def _after_file(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """What the file says comes first, so that -p overrides it."""
+    file = ctx.meta.get("penstock.params")
+    return value if file is None else (f"@{file}", *value)
+
+
+def params(command: Callable[..., Any]) -> Callable[..., Any]:
+    """-p and --params, as the one argument `given` of the command."""
+    one = click.option(
+        "-p",
+        "--param",
+        "given",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_after_file,
+        help="A parameter of the workflow; repeat for more. Lists and numbers are JSON. KEY=@FILE reads the value from a file; a text that "
+        "begins with @ is @@text.",
+    )
+    file = click.option(
+        "--params",
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=_remember_file,
+        help="A file of parameters, YAML or JSON; -p overrides what it says.",
+    )
+    return one(file(command))
+
+
+output = click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format."
+)
+out_file = click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead of stdout."
+)
+jobs = click.option("-j", "--jobs", type=int, metavar="N", help="Run at most N tasks at a time.  [default: processors]")
+quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+
+
+def duration(ctx: click.Context | None, param: click.Parameter, value: str | None) -> float | None:
+    """`30m`, `2d`, `1h30m` -> seconds. The callback of an option. Raises UserError."""
+    if value is None:
+        return None
+    text = value.strip().lower()
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        fix = "use a number and s, m, h, d or w, as in 30m, 12h, 2d"
+        raise UserError(Problem("P508", f"{param.opts[0]} {value}: that is not a duration", fix))
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)

@@ -1,0 +1,1 @@
+"""The only place that prints. Called by the commands with what service returns; imports no command."""

@@ -1,0 +1,1 @@
+"""Argo Workflows: reader, writer, stages, demand, gate. Loaded by formats.registry."""

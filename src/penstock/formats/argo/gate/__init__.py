@@ -1,0 +1,1 @@
+"""The gate of Argo documents. Called by argo.format."""

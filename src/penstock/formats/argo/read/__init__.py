@@ -1,0 +1,1 @@
+"""Argo documents -> Workflow. Entry point: read.workflow."""

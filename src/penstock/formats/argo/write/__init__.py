@@ -1,0 +1,1 @@
+"""Workflow -> Argo documents. Entry point: write.workflow."""

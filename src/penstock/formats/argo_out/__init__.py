@@ -1,1 +1,0 @@
-"""The parts of the Argo writer. The way in is formats.argo_write."""

@@ -1,0 +1,1 @@
+"""JobSet, Job, CronJob and Pod. Loaded by formats.registry."""

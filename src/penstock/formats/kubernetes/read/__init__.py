@@ -1,0 +1,1 @@
+"""JobSet, Job, CronJob and Pod documents -> Workflow."""

@@ -1,0 +1,1 @@
+"""Workflow -> JobSet, Jobs, pod templates."""

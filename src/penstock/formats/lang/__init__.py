@@ -1,1 +1,0 @@
-"""The expression languages of Argo and Tekton, translated into Penstock's own (graph.expr), which is the only one that is run."""

@@ -1,0 +1,1 @@
+"""Tekton Pipelines: reader, writer, gate. Loaded by formats.registry."""

@@ -1,0 +1,1 @@
+"""Tekton documents -> Workflow. Entry point: read.workflow."""

@@ -1,0 +1,1 @@
+"""Workflow -> Tekton documents. Entry point: write.workflow."""

@@ -1,0 +1,1 @@
+"""WfFormat, the JSON of recorded workflow executions (wfcommons.org)."""

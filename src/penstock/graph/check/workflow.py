@@ -1,0 +1,105 @@
+"""The rules of one workflow, in the order in which they are applied. Called by graph.check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.expressions import types
+from penstock.graph.check.context import ALWAYS, Context, ReadScope
+from penstock.graph.check.order import check_order
+from penstock.graph.check.scalars import brief, check_count, check_name, check_seconds, check_word
+from penstock.graph.check.steps import check_step
+from penstock.graph.check.storage import check_locks
+from penstock.graph.check.values import check_value
+from penstock.graph.limits import NAME, VARIABLE
+from penstock.graph.model import JUDGED_BY, MISSING, Output, Parameter
+
+
+def _name(context: Context) -> None:
+    check_name(context, context.workflow.name, NAME, "name", context.workflow.source)
+
+
+def _parameters(context: Context) -> None:
+    seen: set[str] = set()
+    for param in context.workflow.params:
+        where = f"params.{param.name}"
+        check_name(context, param.name, VARIABLE, where, None)
+        if param.name in seen:
+            context.report("P210", f"two parameters are named {param.name!r}", "rename one", where)
+        seen.add(param.name)
+        _parameter_values(context, param, where)
+
+
+def _parameter_values(context: Context, param: Parameter, where: str) -> None:
+    for value in (param.default, *param.choices):
+        if value is not MISSING and not types.accepts(param.type, value):
+            context.report(
+                "P220",
+                f"{brief(value)} is not {param.type}",
+                f"give a value of type {param.type}, or change the type",
+                where,
+            )
+    if param.choices and param.default is not MISSING and param.default not in param.choices:
+        context.report(
+            "P220",
+            f"the default {brief(param.default)} is not among the choices",
+            f"choose one of {brief(param.choices)}",
+            where,
+        )
+
+
+def _step_names(context: Context) -> None:
+    seen: set[str] = set()
+    for step in (*context.workflow.steps, *context.workflow.on_exit):
+        if step.name in seen:
+            context.report(
+                "P210",
+                f"two steps are named {step.name!r}",
+                "rename one; outputs are read by step name",
+                f"steps.{step.name}",
+                step.source,
+            )
+        seen.add(step.name)
+
+
+def _steps(context: Context) -> None:
+    for step in (*context.workflow.steps, *context.workflow.on_exit):
+        check_step(context, step)
+
+
+def _outputs(context: Context) -> None:
+    for output in context.workflow.outputs:
+        _output(context, output, f"outputs.{output.name}")
+
+
+def _output(context: Context, output: Output, where: str) -> None:
+    check_name(context, output.name, VARIABLE, where, None)
+    if output.value is MISSING:
+        context.report(
+            "P106",
+            f"the output {output.name!r} has no value",
+            "say which step's output it is: ${{ steps.NAME.outputs.OUTPUT }}",
+            where,
+        )
+        return
+    check_value(context, output.value, output.type, ReadScope("", context.workflow.source, ALWAYS, {}), where)
+
+
+def _settings(context: Context) -> None:
+    workflow = context.workflow
+    check_count(context, workflow.parallel, "parallel", None)
+    check_seconds(context, workflow.timeout, "timeout", None)
+    check_word(context, workflow.judged_by, JUDGED_BY, "judged_by", None)
+    check_locks(context, workflow.locks, ReadScope("", workflow.source, frozenset({"params", "run"}), {}))
+
+
+RULES: Final[tuple[Callable[[Context], None], ...]] = (
+    _name,
+    _parameters,
+    _step_names,
+    _steps,
+    _outputs,
+    _settings,
+    check_order,
+)

@@ -1,0 +1,1 @@
+"""Workflows executed on a virtual clock to compare queue configurations. Called by `penstock queue simulate`."""

@@ -1,0 +1,275 @@
+"""A workflow with its parameters and options, checked, ready to be recorded as a run. Called by the run command, LocalRunner, the
+simulator and run_virtually.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock import rights
+from penstock.artifacts.empty import empty_value
+from penstock.artifacts.regular import check_kind
+from penstock.errors import PlanError, Problem
+from penstock.expressions.evaluate import resolve
+from penstock.expressions.types import Type
+from penstock.graph import codec
+from penstock.graph.links import links_of
+from penstock.graph.model import Workflow
+from penstock.plan.make import Plan, make, uninterrupted
+from penstock.service import parameters, stores
+from penstock.service.run_records import owner_alive
+from penstock.service.workflows import override
+from penstock.settings import Settings
+from penstock.store.drivers.base import read_only
+from penstock.store.records import ACTIVE, RunRecord
+from penstock.store.sql import Store
+
+if TYPE_CHECKING:
+    from penstock.engine.quota_replica import QuotaReplica
+
+Functions = Mapping[tuple[str, str, str], Callable[..., Any]]
+"""The author's functions that are loaded in this process, by (module, name, digest)."""
+
+
+class Submission:
+    """Raises UserError when it is made if the workflow, its parameters or its options are wrong."""
+
+    warnings: tuple[Problem, ...] = ()
+    """What `vet` found, once it was called."""
+    changed_queues: tuple[str, ...] = ()
+    """What the file of queues changed, once `vet` has applied it: `ClusterQueue shared`."""
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        params: Mapping[str, Any],
+        *,
+        file: str = "",
+        until: Sequence[str] = (),
+        fail_fast: bool = False,
+        fresh: bool = False,
+        dry: bool = False,
+        on: Mapping[str, str] | None = None,
+        queue: str | None = None,
+        priority: str | int | None = None,
+        unit: str | None = None,
+        queues: str | Path | None = None,
+    ) -> None:
+        workflow = override(workflow, queue, priority, unit)
+        params = parameters.from_python(workflow, params)
+        self.queue = queue
+        """The queue that was chosen for this run, if it is not the workflow's own."""
+        self.queues = queues
+        """A file with queues, to be applied before the run starts."""
+        with uninterrupted():
+            self.links = links_of(workflow)
+        if until:
+            from penstock.plan.prune import prune
+
+            make(workflow, params)
+            workflow = prune(workflow, until, self.links)
+            self.links = links_of(workflow)
+        self.plan: Plan = make(workflow, params, links=self.links)
+        missing = [param.name for param in workflow.params if param.name not in self.plan.params]
+        if missing and dry:
+            made_up = {param.name: empty_value(param.type) for param in workflow.params if param.name in missing}
+            self.plan = make(workflow, {**params, **made_up}, links=self.links)
+        elif missing:
+            raise PlanError([_without_value(name) for name in missing])
+        self.workflow = workflow
+        self.params = {name: resolve(value, {}) for name, value in self.plan.params.items()}
+        # A workflow of another system starts in the root folder of its images, not in the current folder.
+        self.options: dict[str, Any] = {"place": "/" if "format" in workflow.extra else os.getcwd()}
+        for name, value in (
+            ("file", file),
+            ("until", list(until)),
+            ("fail_fast", fail_fast),
+            ("fresh", fresh),
+            ("dry", dry),
+            ("on", dict(on or {})),
+        ):
+            if value:
+                self.options[name] = value
+        with uninterrupted():
+            self._document = codec.to_json(self.workflow)
+        self._note_secrets()
+
+    def _note_secrets(self) -> None:
+        """Raises UserError if a secret is not given."""
+        if "secrets" not in self._document:
+            return
+        from penstock.service import secrets
+
+        found = secrets.option(self.workflow)
+        if found:
+            self.options["secrets"] = found
+            if not self.options.get("dry"):
+                secrets.check(self.workflow, found)
+
+    def pack(self, settings: Settings) -> Functions:
+        """Store copies of the author's code and of the files given as parameters, so that later edits do not reach this run. Returns
+        the functions that are loaded in this process."""
+        stores.prepare(settings)
+        for param in self.workflow.params:
+            if param.name in self.params:
+                try:
+                    self.params[param.name] = _copied(param.type, self.params[param.name], settings.home)
+                except ValueError as error:
+                    raise PlanError(_no_file(param.name, error)) from None
+        from penstock.author.capture import live_functions
+        from penstock.author.pack import pack
+
+        packed = pack(self.workflow)
+        if packed is not None:
+            by_value = [entry["name"] for entry in packed[1]["functions"] if "pickle" in entry]
+            if by_value and not settings.pickles:
+                fix = "move it into a module, or set PENSTOCK_PICKLES=yes"
+                message = (
+                    f"{by_value[0]}() can only be sent to a worker as a pickle, and PENSTOCK_PICKLES=no forbids pickles"
+                )
+                raise PlanError(Problem("P749", message, fix))
+            try:
+                self.options["bundle"] = stores.blobs_of(settings).put(packed[0])
+            except OSError as error:
+                raise read_only(settings.artifacts, error.strerror or str(error)) from None
+        return live_functions(self.workflow)
+
+    def vet(self, store: Store, replica: QuotaReplica | None = None) -> tuple[Problem, ...]:
+        """Refuse what could never be admitted, then apply the file of queues. Returns warnings. `replica`: the queues to check against,
+        if not those of the store. Raises UserError; then no queue has changed."""
+        if self.options.get("dry"):
+            return ()  # a dry run asks for no quota
+        warnings = () if "format" in self.workflow.extra else self._untracked(store)
+        asks = any(step.resources for one in (self.workflow, *self.workflow.definitions) for step in one.steps)
+        if self.queues is not None or os.path.isfile("penstock.yaml"):
+            from penstock.service.queues import changed_by, from_file
+            from penstock.service.views.outlook import QueueOverlay, overlaid
+
+            overlay = QueueOverlay(store, self.queues)
+            if overlay.rows:
+                found = self._vet_demand(replica or overlaid(overlay)) if asks else ()
+                self.changed_queues = changed_by(store, overlay.rows)
+                return warnings + from_file(store, self.queues) + found
+        if not asks:
+            return warnings
+        from penstock.service.queues import replica_of
+
+        return warnings + self._vet_demand(replica or replica_of(store.queues))
+
+    def _vet_demand(self, replica: QuotaReplica) -> tuple[Problem, ...]:
+        from penstock.service.feasibility import vet
+
+        return vet(replica, self.plan, self.queue)
+
+    def _untracked(self, store: Store) -> tuple[Problem, ...]:
+        """Parameters whose text names a file. It is said once: not if the last run had the same."""
+        found = parameters.untracked(self.workflow, self.params)
+        last = store.runs.newest(limit=1, workflow=self.workflow.name) if found else []
+        before = last[0].params if last else {}
+        return tuple(one for name, one in found.items() if before.get(name) != self.params[name])
+
+    def record(self, store: Store, now: float | None = None) -> RunRecord:
+        document = self._document
+        with uninterrupted():
+            digest = codec.digest_of_text(document)
+        return store.runs.create(
+            self.workflow.name, digest, document, self.params, self.options, user(), time.time() if now is None else now
+        )
+
+    def unfinished(self, store: Store) -> RunRecord | None:
+        """The last run of the same workflow with the same parameters, if it was interrupted and no engine owns it. Runs with other
+        parameters may have been started since."""
+        name = self.workflow.name
+        run = next(filter(self._repeats, store.runs.newest(state=ACTIVE, workflow=name)), None)
+        if run is None or owner_alive(store, run) is not False:
+            return None
+        later = store.runs.newest(workflow=name, since=run.created)
+        return run if next(filter(self._repeats, later), run).number == run.number else None
+
+    def _repeats(self, run: RunRecord) -> bool:
+        """Was the run started with the same command?"""
+        if run.params != json.loads(json.dumps(self.params)) or run.options != self.options:
+            return False
+        return run.digest == codec.digest(self.workflow)
+
+
+def _without_value(name: str) -> Problem:
+    return Problem("P408", f"the parameter {name!r} has no value", f"give it one: -p {name}=…", where=f"params.{name}")
+
+
+def user() -> str:
+    """The user's name, as runs record it."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid()) if os.name == "posix" else ""
+
+
+# -- files that are parameters ----------------------------------------------------------------------------------------
+
+
+def _no_file(name: str, error: ValueError) -> Problem:
+    fix = "give a file or a folder; of a pipe, write what it gives to a file first"
+    return Problem("P425", f"the parameter {name!r}: {error}", fix, where=f"params.{name}")
+
+
+def _copied(type_: Type, value: Any, home: Path) -> Any:
+    """The value with copies in place of the files and folders that it names, where its type says that it names some. Raises ValueError
+    if one of them is a pipe, a socket or a device."""
+    if type_.name in ("file", "dir"):
+        if not isinstance(value, str | os.PathLike) or not os.path.exists(value):
+            return value
+        check_kind(value, os.stat(value).st_mode)
+        return _copy_input(Path(value), home)
+    if type_.name == "optional":
+        return _copied(type_.args[0], value, home)
+    if type_.name == "tuple" and isinstance(value, list | tuple) and len(value) == len(type_.args):
+        return [_copied(inner, item, home) for inner, item in zip(type_.args, value, strict=True)]
+    if type_.args and type_.item.name != "any":
+        if isinstance(value, list | tuple):
+            return [_copied(type_.item, item, home) for item in value]
+        if isinstance(value, dict):
+            return {key: _copied(type_.item, item, home) for key, item in value.items()}
+    return value
+
+
+def _copy_input(path: Path, home: Path) -> str:
+    """A copy of a file or folder, with the digest of its content in its path: a step that reads it runs again if, and only if, the
+    content has changed."""
+    import shutil
+
+    digest = _digest_of(path)
+    target = home / "inputs" / digest[:24] / path.absolute().name
+    if not target.exists():
+        try:
+            scratch = target.with_name(f".{os.getpid()}-{target.name}")
+            rights.make_folder(target.parent)
+            if path.is_dir():
+                shutil.copytree(path, scratch, symlinks=True)
+            else:
+                shutil.copy2(path, scratch)
+            os.rename(scratch, target)
+        except OSError as error:
+            if not target.exists():  # another process may have made the same copy
+                raise read_only(str(home), error.strerror or str(error)) from None
+    return str(target)
+
+
+def _digest_of(path: Path) -> str:
+    import hashlib
+
+    found = hashlib.sha256()
+    for one in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        found.update(str(one.relative_to(path)).encode("utf-8", "surrogateescape") + b"\0")
+        if one.is_file():
+            with open(one, "rb") as file:
+                while data := file.read(1 << 20):
+                    found.update(data)
+    return found.hexdigest()

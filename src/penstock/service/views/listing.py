@@ -1,0 +1,48 @@
+"""Runs as a list. Called by `penstock ls`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from penstock.service.run_records import state_of
+from penstock.store.records import ACTIVE, RunRecord
+from penstock.store.sql import Store
+
+if TYPE_CHECKING:
+    from penstock.backends.base import Orphan
+
+_RECORDED = {"lost": "running", "queued": "running", "starting": "stopped"}
+"""State that users see -> the state of the record, where it is another."""
+
+
+def runs_in(
+    store: Store, states: Collection[str], workflow: str | None, since: float | None, number: int
+) -> list[tuple[RunRecord, str]]:
+    """At most `number` runs with their states as users see them, the newest first. No `states`: all. `since`: a time."""
+    # Whether a running run is lost or queued, and a stopped one starting, is not in its record, so all of these are read.
+    recorded = {_RECORDED.get(one, one) for one in states}
+    limit = number if recorded.isdisjoint(ACTIVE) else None
+    rows = store.runs.newest(limit=limit, state=sorted(recorded) or None, workflow=workflow, since=since)
+    found = [(run, state_of(store, run)) for run in rows]
+    if any(state == "running" for _, state in found):
+        from penstock.service.views.waiting import is_queued, queued_runs
+
+        waiting = queued_runs(store)
+        found = [(run, "queued" if is_queued(run, state, waiting) else state) for run, state in found]
+    return [pair for pair in found if not states or pair[1] in states][:number]
+
+
+def run_data(run: RunRecord, state: str, orphans: Iterable[Orphan] = ()) -> dict[str, Any]:
+    """A run as one element of a list."""
+    left = {"orphans": [{"pid": one.pid, "task": one.task} for one in orphans]} if state == "lost" else {}
+    return {
+        "run": run.id,
+        "workflow": run.workflow,
+        "state": state,
+        "user": run.user,
+        "created": run.created,
+        "ended": run.ended,
+        "tasks": run.counts,
+        **left,
+    }

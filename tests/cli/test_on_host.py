@@ -1,0 +1,91 @@
+"""May the commands of images run on this machine? Asked once, and remembered."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.store.sql import open_store
+from tests.cli.conftest import Result
+
+Penstock = Callable[..., Result]
+ARGO = """
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: hello}
+spec:
+  entrypoint: main
+  templates:
+  - name: main
+    container:
+      image: no.such.host/image
+      command: [sh, -c, "mkdir -p /mnt/penstock-made /workspace/made && pwd >/srv/penstock-made && cat /srv/penstock-made"]
+"""
+PYTHON = """
+from penstock import ContainerJob, Workflow
+flow = Workflow("flow", steps=[ContainerJob("main", "no.such.host/image", ["echo", "hello"])])
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CONTAINER_TOOL", str(tmp_path / "no-such-tool"))
+    monkeypatch.delenv("PENSTOCK_ON_HOST", raising=False)
+    (tmp_path / "argo.yaml").write_text(ARGO)
+    (tmp_path / "flow.py").write_text(PYTHON)
+
+
+@pytest.mark.parametrize("file", ["argo.yaml", "flow.py"])
+def test_without_a_terminal_it_is_an_error_that_names_the_option(file: str, penstock: Penstock, tmp_path: Path) -> None:
+    refused = penstock("run", file)
+    assert refused.code == 2 and "P467" in refused.err and "--on container=process" in refused.err
+    assert not (tmp_path / ".penstock" / "state.db").exists(), "nothing was recorded"
+    assert penstock("run", file, "--on", "container=process").code == 0
+    assert penstock("run", file, "--fresh").code == 2, "an option is for one run"
+
+
+@pytest.mark.parametrize("file", ["argo.yaml", "flow.py"])
+def test_a_setting_answers(file: str, penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_ON_HOST", "yes")
+    allowed = penstock("run", file)
+    assert allowed.code == 0 and "commands run on this machine" in allowed.err
+    monkeypatch.setenv("PENSTOCK_ON_HOST", "perhaps")
+    assert "P457" in penstock("run", file).err
+
+
+def test_a_person_is_asked_once(tmp_path: Path) -> None:
+    def answer(text: bytes) -> tuple[int, str]:
+        leader, follower = pty.openpty()
+        words = [sys.executable, "-m", "penstock", "run", "argo.yaml", "-q"]
+        with subprocess.Popen(words, cwd=tmp_path, stdin=follower, stdout=follower, stderr=follower) as process:
+            os.close(follower)
+            os.write(leader, text)
+            said = b""
+            while True:
+                try:
+                    said += os.read(leader, 4096)
+                except OSError:  # the other end is closed
+                    break
+        os.close(leader)
+        return process.returncode, said.decode()
+
+    code, said = answer(b"n\n")
+    assert code == 2 and "instead, as you" in said and "P467" in said
+    code, said = answer(b"y\n")
+    assert code == 0 and "instead, as you" in said
+    code, said = answer(b"")
+    assert code == 0 and "instead, as you" not in said, "the answer is remembered"
+
+
+def test_folders_that_are_empty_in_an_image_are_not_those_of_this_machine(penstock: Penstock, tmp_path: Path) -> None:
+    assert penstock("run", "argo.yaml", "--on", "container=process").code == 0
+    for path in ("/mnt/penstock-made", "/workspace/made", "/srv/penstock-made"):
+        assert not os.path.lexists(path)
+    with open_store(str(tmp_path / ".penstock")) as store:
+        assert store.runs.newest(limit=1)[0].state == "succeeded"

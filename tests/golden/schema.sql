@@ -1,0 +1,134 @@
+CREATE INDEX locks_by_engine ON locks (engine, held);
+CREATE INDEX locks_by_task ON locks (run, task);
+CREATE INDEX locks_in_line ON locks (name, held, rank, run, number);
+CREATE INDEX outbox_by_state ON outbox (state, next_at);
+CREATE INDEX runs_by_digest ON runs (digest);
+CREATE INDEX runs_by_state ON runs (state, number);
+CREATE INDEX runs_by_workflow ON runs (workflow, number);
+CREATE INDEX waiters_by_engine ON waiters (engine);
+CREATE INDEX workloads_by_engine ON workloads (engine);
+CREATE INDEX workloads_by_run ON workloads (run);
+CREATE INDEX workloads_by_version ON workloads (version);
+CREATE TABLE counters (
+    name TEXT PRIMARY KEY,
+    value BIGINT NOT NULL
+);
+CREATE TABLE engines (
+    id TEXT PRIMARY KEY,
+    host TEXT NOT NULL,
+    pid BIGINT NOT NULL,
+    born TEXT NOT NULL,
+    beat BIGINT NOT NULL,
+    at DOUBLE PRECISION NOT NULL
+);
+CREATE TABLE events (
+    run BIGINT NOT NULL,
+    seq BIGINT NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    kind TEXT NOT NULL,
+    task TEXT NOT NULL,
+    data TEXT NOT NULL,
+    PRIMARY KEY (run, seq)
+) WITHOUT ROWID;
+CREATE TABLE leases (
+    key TEXT PRIMARY KEY,
+    engine TEXT NOT NULL,
+    run BIGINT NOT NULL,
+    task TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE locks (
+    name TEXT NOT NULL,
+    run BIGINT NOT NULL,
+    task TEXT NOT NULL,
+    engine TEXT NOT NULL,
+    held BIGINT NOT NULL,
+    most BIGINT NOT NULL,
+    rank BIGINT NOT NULL,
+    number BIGINT NOT NULL,
+    PRIMARY KEY (name, run, task)
+);
+CREATE TABLE meta (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+);
+CREATE TABLE outbox (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    run BIGINT NOT NULL,
+    seq BIGINT NOT NULL,
+    kind TEXT NOT NULL,
+    data TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'new',
+    attempts BIGINT NOT NULL DEFAULT 0,
+    next_at DOUBLE PRECISION NOT NULL DEFAULT 0
+);
+CREATE TABLE queue_objects (
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    version BIGINT NOT NULL,
+    document TEXT,
+    PRIMARY KEY (kind, name)
+);
+CREATE TABLE requests (
+    number BIGINT PRIMARY KEY,
+    run BIGINT NOT NULL,
+    verb TEXT NOT NULL,
+    data TEXT NOT NULL,
+    at DOUBLE PRECISION NOT NULL
+);
+CREATE TABLE results (
+    key TEXT PRIMARY KEY,
+    outputs TEXT NOT NULL,
+    run BIGINT NOT NULL,
+    task TEXT NOT NULL,
+    at DOUBLE PRECISION NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE runs (
+    number BIGINT PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    workflow TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    state TEXT NOT NULL,
+    created DOUBLE PRECISION NOT NULL,
+    ended DOUBLE PRECISION,
+    seq BIGINT NOT NULL,
+    engine TEXT,
+    username TEXT NOT NULL,
+    counts TEXT NOT NULL,
+    params TEXT NOT NULL,
+    options TEXT NOT NULL,
+    outputs TEXT
+);
+CREATE TABLE sqlite_sequence(name,seq);
+CREATE TABLE tasks (
+    run BIGINT NOT NULL,
+    task TEXT NOT NULL,
+    step TEXT NOT NULL,
+    state TEXT NOT NULL,
+    attempt BIGINT NOT NULL,
+    key TEXT NOT NULL,
+    started DOUBLE PRECISION,
+    ended DOUBLE PRECISION,
+    info TEXT NOT NULL,
+    PRIMARY KEY (run, task)
+) WITHOUT ROWID;
+CREATE TABLE waiters (
+    key TEXT NOT NULL,
+    run BIGINT NOT NULL,
+    task TEXT NOT NULL,
+    engine TEXT NOT NULL,
+    failure TEXT,
+    PRIMARY KEY (key, run, task)
+);
+CREATE TABLE workflows (
+    digest TEXT PRIMARY KEY,
+    document TEXT NOT NULL
+);
+CREATE TABLE workloads (
+    key TEXT PRIMARY KEY,
+    version BIGINT NOT NULL,
+    run BIGINT NOT NULL,
+    engine TEXT NOT NULL,
+    state TEXT NOT NULL,
+    document TEXT NOT NULL
+);
+-- version 3

@@ -1,0 +1,124 @@
+"""The public names for authors of plugins, pinned, and the example of the page on backends, run."""
+
+from __future__ import annotations
+
+import re
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import LocalRunner, ScriptJob, Workflow, WorkflowParam, plugins
+from penstock.plugins import Backend, BackendContext
+
+PUBLIC = {
+    "Abilities",
+    "Action",
+    "AttemptEnded",
+    "AttemptReport",
+    "AttemptSpec",
+    "AttemptStarted",
+    "Backend",
+    "BackendContext",
+    "BackendFactory",
+    "Blobs",
+    "Container",
+    "Document",
+    "Format",
+    "Function",
+    "Gate",
+    "Http",
+    "Inbox",
+    "Library",
+    "LockPolicy",
+    "LockRequest",
+    "LogPart",
+    "Outcome",
+    "Pod",
+    "Problem",
+    "Read",
+    "Report",
+    "Resource",
+    "RunWatch",
+    "Script",
+    "Status",
+    "Step",
+    "Stored",
+    "TaskStatus",
+    "Trace",
+    "TraceFormat",
+    "TraceNote",
+    "UserError",
+    "Workflow",
+    "Written",
+    "as_text",
+    "load_value",
+    "read_output",
+    "store_path",
+    "store_value",
+    "write_input",
+}
+PAGE = Path(__file__).parents[1] / "docs" / "howto" / "write-a-backend.md"
+
+
+def test_the_names_are_these_and_all_of_them_are_there() -> None:
+    assert set(plugins.__all__) == PUBLIC
+    assert len(plugins.__all__) == len(PUBLIC)
+    for name in PUBLIC:
+        assert getattr(plugins, name) is not None
+
+
+def example(name: str) -> Any:
+    """The class of this name from the page."""
+    for text in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S):
+        if f"class {name}" in text:
+            module = types.ModuleType(name.lower())
+            exec(compile(text, str(PAGE), "exec", dont_inherit=True), module.__dict__)
+            return getattr(module, name)
+    raise AssertionError(f"the page has no class {name}")
+
+
+def test_the_page_imports_nothing_else_of_penstock() -> None:
+    found = re.findall(r"^\s*(?:from|import) (penstock[\w.]*)", PAGE.read_text(encoding="utf-8"), re.M)
+    assert found and set(found) == {"penstock.plugins"}
+
+
+def test_the_backend_of_the_page_runs_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_SSH", "env")
+    square = ScriptJob("square", "echo $((7 * 7))", outputs=[WorkflowParam("n", int, path="/dev/stdout")])
+    flow = Workflow("remote", [square], outputs={"n": square.outputs["n"]})
+    with LocalRunner(home=tmp_path / "home", on={"script": "ssh"}, backends={"ssh": example("Ssh")}) as runner:
+        assert runner.run(flow).outputs == {"n": 49}
+        failed = runner.run(Workflow("broken", [ScriptJob("broken", "echo oh no; exit 4")]))
+        assert failed.status == "failed" and failed.failures == {"broken": "exit code 4"}
+        run = runner.submit(Workflow("sleepy", [ScriptJob("sleep", "sleep 100")]))
+        run.cancel(now=True)
+        assert run.wait(20).status == "cancelled"
+
+
+def test_the_small_backend_of_the_page_is_called_at_once(tmp_path: Path) -> None:
+    flow = Workflow("small", [job := ScriptJob("say", "hello", outputs=[WorkflowParam("text", str)])], outputs={"text": job.outputs["text"]})  # fmt: skip
+    run = LocalRunner(home=tmp_path / "home", on={"script": "echo"}, backends={"echo": example("Echo")}).run(flow)
+    assert run.outputs == {"text": "hello"}
+
+
+def test_an_example_is_a_backend_by_its_type() -> None:
+    """Read by mypy: a class with these methods is a Backend."""
+
+    class Nothing:
+        abilities = plugins.Abilities()
+
+        def __init__(self, context: BackendContext) -> None: ...
+
+        def room(self) -> int:
+            return 0
+
+        def start(self, specs: Any) -> None: ...
+
+        def stop(self, id: str, grace: float) -> None: ...
+
+        async def close(self) -> None: ...
+
+    made: type[Backend] = Nothing
+    assert made.abilities is not None
