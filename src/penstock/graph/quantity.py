@@ -59,8 +59,8 @@ def parse(text: str | int | float) -> int:
 
 def milli(value: Fraction) -> int:
     """In thousandths, rounded away from zero."""
-    found = -((-abs(value) * 1000).__floor__())
-    return -found if value < 0 else found
+    found = -(-abs(value.numerator) * 1000 // value.denominator)
+    return -found if value.numerator < 0 else found
 
 
 @lru_cache(maxsize=4096, typed=True)

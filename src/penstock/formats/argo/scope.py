@@ -8,7 +8,7 @@ works on the documents as they were written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from penstock.formats.documents import Document, Library, items, part
@@ -94,6 +94,8 @@ class TemplateScope:
     """Name -> the template, its path and its document, which may be that of the workflowTemplateRef."""
     defaults: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The templateDefaults of the workflow that runs: they apply to templates of every scope."""
+    reached: dict[tuple[str, str], TemplateScope] = field(default_factory=dict, repr=False, compare=False)
+    """The scopes that templateRefs led to, by kind and name; shared by all of them, since a document may be referred to by every step."""
 
     def qualify(self, name: str) -> str:
         if self.kind == "local":
@@ -136,7 +138,11 @@ class TemplateScope:
         document = _referred(self.library, ref)
         if document is None:
             return Unresolved("absent", reference)
-        found = scope_of(self.library, document, self.defaults).find(template)
+        known = self.reached.get((document.kind, document.name))
+        if known is None:
+            known = replace(scope_of(self.library, document, self.defaults), reached=self.reached)
+            self.reached[document.kind, document.name] = known
+        found = known.find(template)
         return found if isinstance(found, Resolved) else Unresolved("missing", reference)
 
 

@@ -42,7 +42,13 @@ def container_resources(container: Mapping[str, Any], field: str = "resources") 
 
 def amounts(listed: Mapping[str, Any]) -> Amounts:
     """The amounts that are quantities; negative ones count as zero."""
-    return {name: quantity.milli(amount) for name, amount in _exact(listed).items()}
+    found = {}
+    for name, text in listed.items():
+        try:
+            found[str(name)] = max(0, quantity.parse(text))
+        except (ValueError, TypeError):
+            continue
+    return found
 
 
 def _exact(listed: Mapping[str, Any]) -> Exact:
