@@ -1,6 +1,8 @@
 # Every command sets up what it needs, in .venv, by scripts/setup: `make demo` what running needs, the others the tools of development too.
 PYTHON ?= python3
 BIN := .venv/bin
+# What Python has compiled is kept: without it every worker of the tests compiles all of them anew, ten seconds each.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Two set-ups at once would be in each other's way.
 .NOTPARALLEL:
