@@ -53,10 +53,12 @@ def name_orphans(home: Path, engines: Collection[str]) -> list[Orphan]:
 class Runaways:
     """What left the group of a process, with setsid, and did not end with it. It still has the variables that the process was given."""
 
-    def __init__(self, since: int, marks: Mapping[str, str]) -> None:
+    def __init__(self, since: int, marks: Mapping[str, str], known: Collection[int] = ()) -> None:
         self._since = since
         """The process: whatever it started has a higher number, unless the numbers began anew."""
-        self._marks = {os.fsencode(f"{name}={value}") for name, value in marks.items()}
+        self._marks = marks
+        self._known = known
+        """Running processes that are somebody else's, by their numbers: their environment need not be read."""
 
     def find(self) -> list[int]:
         """Costs next to nothing if no process at all was started after it."""
@@ -65,8 +67,12 @@ class Runaways:
             numbers: Iterable[int] = range(self._since + 1, last + 1)
         else:
             numbers = (pid for pid in _processes() if not self._since <= last or pid > self._since)
-        ours = os.getpid()
-        return [pid for pid, environ in _environs(numbers) if self._marks <= environ and pid != ours]
+        known = self._known
+        others = [pid for pid in numbers if pid not in known and _exists(pid)]
+        if not others:  # as for nearly every process: it started none, and none was started meanwhile by others
+            return []
+        ours, marks = os.getpid(), {os.fsencode(f"{name}={value}") for name, value in self._marks.items()}
+        return [pid for pid, environ in _environs(others) if marks <= environ and pid != ours]
 
     def ask(self) -> None:
         """To end by themselves."""
@@ -95,11 +101,19 @@ def _end_all(find: Callable[[], list[int]]) -> list[int]:
 def _environs(pids: Iterable[int]) -> Iterator[tuple[int, set[bytes]]]:
     for pid in pids:
         try:
-            os.getpgid(pid)  # is there such a process? Asked like this, most often there is none, and nothing is opened
             with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
                 yield pid, set(file.read().split(b"\0"))
         except OSError:  # gone meanwhile, or another user's
             continue
+
+
+def _exists(pid: int) -> bool:
+    """Is there such a process? Asked like this, nothing is opened."""
+    try:
+        os.getpgid(pid)
+    except OSError:
+        return False
+    return True
 
 
 def _last_pid() -> int:

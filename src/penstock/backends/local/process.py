@@ -63,6 +63,8 @@ class ProcessBackend:
         self._queue: deque[ProcessAttempt] = deque()
         """Attempts that start as soon as another ends."""
         self._busy = 0
+        self._running: set[int] = set()
+        """The numbers of the processes that were started here and have not ended."""
         self._threads: ThreadPoolExecutor | None = None
         self._folders: set[str] = set()
         """Folders that were made, and may be empty at the end."""
@@ -170,6 +172,7 @@ class ProcessBackend:
         if attempt.spec.secrets:
             process.logs = MaskedLogs(self._loop, needles_of(attempt.spec.secrets.values()))
         process.pid = spawn(process.words, process.env, process.start, out, err, process.logs)
+        self._running.add(process.pid)
         process.watch = ProcessWatch(self._loop, process.pid, lambda status: self._gone(attempt, process, status))
 
     def _end(self, processes: Iterable[HostProcess], grace: float) -> None:
@@ -189,6 +192,7 @@ class ProcessBackend:
 
     def _gone(self, attempt: ProcessAttempt, process: HostProcess, status: int) -> None:
         process.code = os.waitstatus_to_exitcode(status)
+        self._running.discard(process.pid)
         if process.logs is not None:
             process.logs.close()
         if process.pod is not None and process.part is not None:
@@ -204,6 +208,7 @@ class ProcessBackend:
         return Runaways(
             since,
             {"PENSTOCK_ATTEMPT": attempt.spec.id, "PENSTOCK_ENGINE": self._context.engine, "PENSTOCK_HOME": self._home},
+            self._running,
         )
 
     def _ended(self, attempt: ProcessAttempt) -> None:
