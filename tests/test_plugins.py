@@ -11,10 +11,14 @@ import pytest
 
 from penstock import LocalRunner, ScriptJob, Workflow, WorkflowParam, plugins
 from penstock.plugins import Backend, BackendContext
+from tests.controller.toy_engine.penstock_toy import ToyEngine
 
 PUBLIC = {
     "Abilities",
     "Action",
+    "Adjusted",
+    "ApiObject",
+    "ApiResource",
     "AttemptEnded",
     "AttemptReport",
     "AttemptSpec",
@@ -25,6 +29,8 @@ PUBLIC = {
     "Blobs",
     "Container",
     "Document",
+    "DocumentError",
+    "Engine",
     "Format",
     "Function",
     "Gate",
@@ -34,32 +40,57 @@ PUBLIC = {
     "LockPolicy",
     "LockRequest",
     "LogPart",
+    "Lookup",
+    "Observed",
+    "Opening",
     "Outcome",
+    "PRIORITY_LABEL",
     "Pod",
     "Problem",
+    "QUEUED_LABEL",
+    "QUEUE_LABEL",
     "Read",
     "Report",
     "Resource",
     "RunWatch",
     "Script",
+    "Shape",
+    "Stage",
+    "State",
     "Status",
     "Step",
     "Stored",
+    "Task",
     "TaskStatus",
     "Trace",
     "TraceFormat",
     "TraceNote",
+    "Unit",
     "UserError",
+    "View",
     "Workflow",
+    "Write",
     "Written",
+    "annotations_of",
     "as_text",
+    "condition_of",
+    "is_deleted",
+    "labels_of",
     "load_value",
+    "name_of",
+    "namespace_of",
+    "parse_quantity",
+    "part",
     "read_output",
+    "rows",
     "store_path",
     "store_value",
+    "uid_of",
     "write_input",
 }
 PAGE = Path(__file__).parents[1] / "docs" / "howto" / "write-a-backend.md"
+ENGINE_PAGE = PAGE.with_name("write-an-engine.md")
+TOY = Path(__file__).parent / "controller" / "toy_engine"
 
 
 def test_the_names_are_these_and_all_of_them_are_there() -> None:
@@ -79,8 +110,21 @@ def example(name: str) -> Any:
     raise AssertionError(f"the page has no class {name}")
 
 
-def test_the_page_imports_nothing_else_of_penstock() -> None:
-    found = re.findall(r"^\s*(?:from|import) (penstock[\w.]*)", PAGE.read_text(encoding="utf-8"), re.M)
+def test_the_page_on_engines_shows_the_package_that_the_tests_install() -> None:
+    text = ENGINE_PAGE.read_text(encoding="utf-8")
+    for file in ("penstock_toy.py", "pyproject.toml"):
+        assert (TOY / file).read_text(encoding="utf-8").strip() in text, f"copy {file} into the page"
+
+
+def test_the_engine_of_the_page_is_an_engine_by_its_type() -> None:
+    """Read by mypy."""
+    made: plugins.Engine = ToyEngine()
+    assert made.name == "toy"
+
+
+@pytest.mark.parametrize("page", [PAGE, ENGINE_PAGE])
+def test_the_page_imports_nothing_else_of_penstock(page: Path) -> None:
+    found = re.findall(r"^\s*(?:from|import) (penstock[\w.]*)", page.read_text(encoding="utf-8"), re.M)
     assert found and set(found) == {"penstock.plugins"}
 
 

@@ -97,3 +97,14 @@ def test_a_wrong_word_is_answered_in_a_line(script: str) -> None:
     done = subprocess.run([str(SCRIPTS / script), "nonsense"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"{script}: nonsense is ") and done.stderr.count("\n") == 1
+
+
+def test_the_bench_says_what_it_measures_and_measures_only_what_is_asked_for() -> None:
+    def bench(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "bench", *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=SCRIPTS.parent, timeout=60)
+
+    told = bench("--help")
+    assert told.returncode == 0 and "startup" in told.stdout and "bars met" not in told.stdout
+    refused = bench("startups")
+    assert refused.returncode == 2 and "startup" in refused.stderr

@@ -57,7 +57,7 @@ def read(
         on_host=_yes(env, "PENSTOCK_ON_HOST"),
         lock_policy=env.get("PENSTOCK_LOCK_POLICY") or "priority",
         named=bool(named),
-        pickles=_pickles(env.get("PENSTOCK_PICKLES", "")),
+        pickles=_yes(env, "PENSTOCK_PICKLES", default=True),
         largest_value=_bytes(env, "PENSTOCK_LARGEST_VALUE"),
         largest_file=_bytes(env, "PENSTOCK_LARGEST_FILE"),
     )
@@ -69,13 +69,6 @@ def nearest(folder: Path) -> Path:
         if (one / FOLDER).is_dir():
             return one / FOLDER
     return folder / FOLDER
-
-
-def _pickles(text: str) -> bool:
-    """What is not understood is refused: a door that was to be closed must not stay open for a typing mistake."""
-    if text.lower() in ("", "yes", "no"):
-        return text.lower() != "no"
-    raise UserError(Problem("P454", f"PENSTOCK_PICKLES={text} is not understood", "set it to yes or no"))
 
 
 def _bytes(env: Mapping[str, str], name: str) -> int | None:
@@ -94,12 +87,13 @@ def _bytes(env: Mapping[str, str], name: str) -> int | None:
     return size
 
 
-def _yes(env: Mapping[str, str], name: str) -> bool:
+def _yes(env: Mapping[str, str], name: str, default: bool = False) -> bool:
+    """What is not understood is refused: a door that was to be closed must not stay open for a typing mistake."""
     text = env.get(name, "").strip().lower()
-    if text in ("", "no", "0", "false"):
-        return False
-    if text in ("yes", "1", "true"):
-        return True
+    if not text:
+        return default
+    if text in ("yes", "1", "true", "no", "0", "false"):
+        return text in ("yes", "1", "true")
     raise UserError(Problem("P457", f"{name} is {text!r}", "set it to yes or no"))
 
 

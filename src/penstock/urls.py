@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 _QUERY = re.compile(r"(?i)(?<=[?&])((?:ssl)?password)=[^&#]*&?")
 _HOST = re.compile(r"[^:/?]*(:\d*)?(/[^?]*)?")
@@ -31,11 +30,3 @@ def split_password(url: str) -> tuple[str, tuple[str, ...]]:
 
 def without_password(url: str) -> str:
     return split_password(url)[0]
-
-
-def for_tasks(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment that processes of tasks inherit: they need not know the password of the store."""
-    found = dict(environ)
-    if STORE in found:
-        found[STORE] = without_password(found[STORE])
-    return found

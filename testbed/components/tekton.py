@@ -5,6 +5,8 @@ What the programs are told (arguments, environment, ServiceAccounts) is read fro
 brings its own settings. Both programs bind all interfaces, so each runs in a network namespace of its own. The webhook keeps its
 configurations up to date by itself and insists on a Service there: that Service is an ExternalName for localhost, with the port of the tunnel.
 
+`Testbed.start("tekton", tekton={"features": {"enable-api-fields": "alpha"}})` changes what its ConfigMap feature-flags says.
+
 The resolvers are left out: they fetch from git, registries and hubs, and there is no network here. References by name need none.
 """
 
@@ -82,6 +84,7 @@ class Tekton:
 def _objects(bed: Testbed, port: int) -> Iterator[dict[str, Any]]:
     """What Tekton ships, less its pods and what leads to them."""
     config = bed.module(MODULE) / "config"
+    features = bed.options.get("tekton", {}).get("features", {})
     certificate = bed.server_certificate("tekton-webhook", (f"{SERVICE}.{NAMESPACE}.svc",))
     for one in manifests.without(manifests.files(config, config / "100-namespace", config / "300-crds"), _DEPLOYED):
         if one["kind"] == "CustomResourceDefinition":
@@ -89,6 +92,8 @@ def _objects(bed: Testbed, port: int) -> Iterator[dict[str, Any]]:
         elif one["kind"] in _HOOKS:
             for hook in one["webhooks"]:
                 _lead(hook, bed.ca, port)
+        elif one["kind"] == "ConfigMap" and one["metadata"]["name"] == "feature-flags":
+            one["data"] = {**one["data"], **features}
         elif one["kind"] == "Secret":
             # Given at once; the webhook would take a second round to make one of its own.
             one["data"] = {key: _base64((certificate / file).read_bytes()) for key, file in _SECRET.items()}
@@ -126,7 +131,9 @@ def _environment(container: Mapping[str, Any]) -> dict[str, str]:
         if "value" in one and not one["name"].startswith("SSL_CERT")
     }
     # The library that Tekton is built with serves probes on 8080 as well; two on one port make it end its other servers.
-    return {**found, "SYSTEM_NAMESPACE": NAMESPACE, "PROBES_PORT": "8081"}
+    # Its own limit of 20 questions a second to the API server would make many runs at once wait for half a minute.
+    limits = {"KUBE_API_QPS": "100", "KUBE_API_BURST": "200"}
+    return {**found, **limits, "SYSTEM_NAMESPACE": NAMESPACE, "PROBES_PORT": "8081"}
 
 
 def _has_rules(bed: Testbed) -> bool:

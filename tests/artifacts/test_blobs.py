@@ -97,3 +97,26 @@ def test_what_is_no_digest_reaches_no_file(tmp_path: Path) -> None:
     for bad in ("sha256:../../../etc/passwd", "x", "", "sha256:" + "/" * 64):
         with pytest.raises(UserError):
             Blobs(tmp_path).get(bad)
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_behind_a_url_one_that_was_found_damaged_is_written_anew(
+    moves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the store cannot rename."""
+    blobs = Blobs(f"file://{tmp_path}/b")
+    if not moves:
+
+        def refuse(*words: str, **options: str) -> None:
+            raise PermissionError("no")
+
+        for name in ("mv", "rm_file"):
+            monkeypatch.setattr(blobs._remote, name, refuse)
+    (tmp_path / "hello").write_bytes(b"hello")
+    writers = (lambda: blobs.put(b"hello"), lambda: blobs.put_file(tmp_path / "hello")[0])
+    for write in writers:
+        digest = write()
+        (tmp_path / "b" / digest[7:9] / digest[9:]).write_bytes(b"jello")
+        with pytest.raises(UserError, match="is damaged"):
+            blobs.get(digest)
+        assert write() == digest and blobs.get(digest) == b"hello"

@@ -219,4 +219,4 @@ def test_a_word_that_is_not_understood_does_not_open_the_door(
 ) -> None:
     monkeypatch.setenv("PENSTOCK_PICKLES", "nein")
     assert run(["ls"]) == 2
-    assert "P454" in capsys.readouterr().err
+    assert "P457" in capsys.readouterr().err

@@ -43,17 +43,28 @@ def fail_as_second(how: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run_away(place: str, stay: bool) -> int:
-    """Starts a process that leaves the session of this one."""
+def stay_here() -> int:
+    """Starts a process that stays in the group of this one, as a pool does."""
+    import subprocess
+
+    return subprocess.Popen(["sleep", "300"]).pid
+
+
+def run_away(place: str, stay: bool, bare: bool = False) -> int:
+    """Starts a process that leaves the session of this one; if asked, with nothing in its environment and without a parent."""
     import subprocess
 
     code = (
         "import os, signal, sys, time; signal.signal(15, signal.SIG_IGN); open(sys.argv[1] + '.new', 'w').write(str(os.getpid()));"
         "os.rename(sys.argv[1] + '.new', sys.argv[1]); time.sleep(300)"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, place], start_new_session=True)
+    if bare:
+        command = 'setsid env -i "$0" -S -c "$1" "$2" & exit 0'
+        subprocess.run(["sh", "-c", command, sys.executable, code, place], check=True)
+    else:
+        subprocess.Popen([sys.executable, "-c", code, place], start_new_session=True)
     while not os.path.exists(place):
         time.sleep(0.01)
     if stay:
         time.sleep(300)
-    return process.pid
+    return os.getpid()

@@ -99,23 +99,55 @@ def test_other_tasks_and_replicas_go_on(tmp_path: Path, noted: Path) -> None:
     play(tmp_path, ProcessBackend, story)
 
 
-@pytest.mark.parametrize("end", ["stop", "close"])
-def test_what_a_function_started_ends_with_its_worker(tmp_path: Path, noted: Path, end: str) -> None:
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("grace", [0.0, 0.2, None])
+def test_what_a_function_started_ends_with_its_attempt(
+    tmp_path: Path, noted: Path, grace: float | None, bare: bool
+) -> None:
+    """Also one that has lost its parent and has cleared its environment. The worker goes on."""
+
     async def story(playing: Play) -> None:
         step = function_step(sample.run_away, "any")
-        spec = spec_of(step, {"place": str(noted), "stay": end == "stop"}, bundle=bundle_of(step, blobs=playing.blobs))
+        given = {"place": str(noted), "stay": grace is not None, "bare": bare}
+        spec = spec_of(step, given, bundle=bundle_of(step, blobs=playing.blobs))
         playing.backend.start([spec])
-        if end == "stop":
+        if grace is not None:
             await playing.until(lambda: playing.began(spec.id) is not None)
             wait_for(noted.exists)
-            playing.backend.stop(spec.id, 0.2)
+            playing.backend.stop(spec.id, grace)
         (ended,) = await playing.end_of(spec)
-        assert ended.outcome == ("cancelled" if end == "stop" else "succeeded"), ended.message
-        if end == "stop":
-            assert gone(noted)
+        assert ended.outcome == ("succeeded" if grace is None else "cancelled"), ended.message
+        assert gone(noted)
+        if grace is None:
+            assert alive(ended.outputs["result"]), "the worker itself goes on"
+
+    play(tmp_path, WorkersBackend, story)
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_and_with_the_engine(tmp_path: Path, noted: Path, bare: bool) -> None:
+    async def story(playing: Play) -> None:
+        step = function_step(sample.run_away, "any")
+        given = {"place": str(noted), "stay": True, "bare": bare}
+        playing.backend.start([spec_of(step, given, bundle=bundle_of(step, blobs=playing.blobs))])
+        wait_for(noted.exists)
 
     play(tmp_path, WorkersBackend, story)
     assert gone(noted)
+
+
+def test_what_stays_in_the_group_of_the_worker_goes_on_until_that_ends(tmp_path: Path) -> None:
+    pid = 0
+
+    async def story(playing: Play) -> None:
+        nonlocal pid
+        step = function_step(sample.stay_here, "any")
+        ended = await playing.one(spec_of(step, {}, bundle=bundle_of(step, blobs=playing.blobs)))
+        pid = ended.outputs["result"]
+        assert alive(pid)
+
+    play(tmp_path, WorkersBackend, story)
+    wait_for(lambda: not alive(pid))
 
 
 def test_only_what_has_the_marks_is_found(tmp_path: Path) -> None:

@@ -121,8 +121,10 @@ def test_hello_in_every_format(penstock: Any, hello: str, to: str) -> None:
 
 
 def test_gate_and_ungate(penstock: Any, hello: str) -> None:
+    text = HELLO.replace("args: [hi]", "args: [hi], resources: {requests: {cpu: 1}}")
+    Path(hello).write_text(text)
     gated = penstock("gate", hello)
     assert gated.code == 0, gated.err
-    assert documents(gated.out) != documents(HELLO) and "suspend" in gated.out
+    assert documents(gated.out) != documents(text) and "suspend" in gated.out
     Path(hello).write_text(gated.out)
-    assert documents(penstock("ungate", hello).out) == documents(HELLO)
+    assert documents(penstock("ungate", hello).out) == documents(text)

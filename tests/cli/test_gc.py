@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -199,3 +201,23 @@ def test_a_run_that_somebody_retries_at_this_moment_is_left_alone(
     data = json.loads(penstock("gc", "--keep", "0", "--yes", "-o", "json").out)
     assert data["runs"] == [] and names(penstock) == [hand.id]
     assert (home / "logs" / hand.id).exists()
+
+
+@pytest.mark.parametrize("write", ["blobs.put(b'half' * 1000)", "blobs.put_file(__file__)"])
+def test_what_a_killed_writer_left_goes_unless_it_is_young(
+    write: str, penstock: Run, home: Path, tmp_path: Path
+) -> None:
+    finished(home, 1)
+    text = (
+        f"import os, signal\nfrom penstock.artifacts.blobs import Blobs\nblobs = Blobs({str(home / 'artifacts')!r})\n"
+    )
+    (tmp_path / "writer.py").write_text(
+        f"{text}os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n{write}\n"
+    )
+    assert subprocess.run([sys.executable, str(tmp_path / "writer.py")], timeout=60).returncode == -9
+    (left,) = [path for path in (home / "artifacts").rglob("*") if path.is_file()]
+    kept = Blobs(home / "artifacts").put(b"another")
+    assert penstock("gc", "--yes").code == 0 and left.exists()
+    age(left)
+    assert penstock("gc", "--yes").code == 0 and not left.exists()
+    assert Blobs(home / "artifacts").has(kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -89,3 +90,60 @@ def test_folders_that_are_empty_in_an_image_are_not_those_of_this_machine(pensto
         assert not os.path.lexists(path)
     with open_store(str(tmp_path / ".penstock")) as store:
         assert store.runs.newest(limit=1)[0].state == "succeeded"
+
+
+JOBSET = """
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: race}
+spec:
+  successPolicy: {operator: %s, targetReplicatedJobs: [client]}
+  replicatedJobs:
+"""
+JOB = """
+  - name: %s
+    template: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i, command: [sh, -c, "%s"]}]}}}}
+"""
+
+
+@pytest.mark.parametrize("operator", ["All", "Any"])
+def test_a_jobset_ends_when_its_success_policy_is_met(operator: str, penstock: Penstock, tmp_path: Path) -> None:
+    """What still runs is ended: the server would go on for an hour."""
+    up = tmp_path / "up"
+    jobs = {"server": f"touch {up}; exec sleep 3600", "client": f"until test -e {up}; do sleep 0.01; done"}
+    text = JOBSET % operator + "".join(JOB % job for job in jobs.items())
+    (tmp_path / "jobset.yaml").write_text(text)
+    done = penstock("run", "jobset.yaml", "--on", "container=process")
+    assert done.code == 0, done.err
+    assert "successPolicy" not in done.err
+    with open_store(str(tmp_path / ".penstock")) as store:
+        rows = {row.task: row.state for row in store.runs.tasks(1)}
+    assert rows == {"server": "cancelled", "client": "succeeded"}
+
+
+PIPELINE = """
+apiVersion: tekton.dev/v1
+kind: PipelineRun
+metadata: {name: p}
+spec:
+  pipelineSpec:
+    tasks:
+    - {name: a, taskSpec: {steps: [{image: i, script: "exit CODE"}]}}
+    - {name: b, when: [{input: x, operator: in, values: [y]}], taskSpec: {steps: [{image: i, script: "true"}]}}
+    - {name: c, runAfter: [a], taskSpec: {steps: [{image: i, script: "true"}]}}
+    finally:
+    - {name: d, when: [{input: x, operator: in, values: [y]}], taskSpec: {steps: [{image: i, script: "true"}]}}
+"""
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_in_a_failed_pipeline_run_that_is_the_reason_of_all_that_did_not_start(
+    code: int, penstock: Penstock, tmp_path: Path
+) -> None:
+    """As in Tekton: it comes before a `when` that is false, but not in finally."""
+    (tmp_path / "p.yaml").write_text(PIPELINE.replace("CODE", str(code)))
+    assert penstock("run", "p.yaml", "--on", "container=process").code == (3 if code else 0)
+    told = {one["step"]: one["reason"] for one in json.loads(penstock("show", "@", "-o", "json").out)["steps"]}
+    stopping = {name for name, reason in told.items() if "PipelineRun was stopping" in reason}
+    assert stopping == ({"b", "c"} if code else set())
+    assert "does not hold" in told["b"] and "does not hold" in told["d"]

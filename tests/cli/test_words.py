@@ -32,9 +32,12 @@ def test_gate_says_that_something_must_open_the_gates(penstock: Penstock, tmp_pa
     found = penstock("gate", "w.yaml")
     assert found.code == 0 and "something must open these gates" in found.err
     assert "must open" not in penstock("gate", "w.yaml", "-q").err
-    job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {containers: [{name: c, image: i}]}}}\n"
+    job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}}}\n"
     (tmp_path / "job.yaml").write_text(job)
     assert "must open" not in penstock("gate", "job.yaml").err  # Kueue lets it go
+    (tmp_path / "idle.yaml").write_text(job.replace(", resources: {requests: {cpu: 1}}", ""))
+    idle = penstock("gate", "idle.yaml")
+    assert idle.code == 0 and "asks for resources" in idle.err and "suspend" not in idle.out
 
 
 def test_a_name_that_resembles_nothing_where_nothing_is_known() -> None:

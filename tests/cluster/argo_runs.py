@@ -16,9 +16,11 @@ RESULT = "testbed.penstock/result"
 OVER = frozenset({"Succeeded", "Failed", "Error"})
 
 
-def fake(name: str, *args: str, inputs: tuple[str, ...] = (), **annotations: str) -> dict[str, Any]:
+def fake(name: str, *args: str, inputs: tuple[str, ...] = (), cpu: str = "", **annotations: str) -> dict[str, Any]:
     """A template whose pod does nothing but end. It has a command: without one Argo asks the image's registry for it."""
     made: dict[str, Any] = {"name": name, "container": {"image": "none", "command": ["none"], "args": list(args)}}
+    if cpu:
+        made["container"]["resources"] = {"requests": {"cpu": cpu}}
     if inputs:
         made["inputs"] = {"parameters": [{"name": one} for one in inputs]}
     if annotations:

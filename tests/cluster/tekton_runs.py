@@ -21,11 +21,15 @@ def left(**results: str) -> str:
     return json.dumps([{"key": name, "value": value, "type": 1} for name, value in results.items()])
 
 
-def fake_task(*, results: tuple[str, ...] = (), params: tuple[str, ...] = (), **annotations: str) -> dict[str, Any]:
+def fake_task(
+    *, results: tuple[str, ...] = (), params: tuple[str, ...] = (), cpu: str = "", **annotations: str
+) -> dict[str, Any]:
     """A taskSpec whose pod does nothing but end. Every step has a command: without one Tekton asks the image's registry for it. With
     annotations only for tasks of a pipeline: a TaskRun has its own."""
     words = [f"$(params.{name})" for name in params]
     spec: dict[str, Any] = {"steps": [{"name": "main", "image": "none", "command": ["none"], "args": words}]}
+    if cpu:
+        spec["steps"][0]["computeResources"] = {"requests": {"cpu": cpu}}
     if results:
         spec["results"] = [{"name": name, "type": "string"} for name in results]
     if params:

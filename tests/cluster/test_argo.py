@@ -166,7 +166,7 @@ def test_every_stage_waits_at_its_gate(bed: Testbed, tmp_path: Path) -> None:
 
 def test_an_inline_template_waits_too(bed: Testbed, tmp_path: Path) -> None:
     ns = fresh_namespace(bed)
-    inline = {"container": {"image": "none", "command": ["none"]}}
+    inline = {"container": {"image": "none", "command": ["none"], "resources": {"requests": {"cpu": "10m"}}}}
     name = create(bed, ns, gated(tmp_path, flow("within", [[{"name": "only", "inline": inline}]])))
     until(bed, ns, name, "penstock-gate-0", "Running")
     resume(bed, ns, name, "penstock-gate-0", flavor="", node_selector='{"type": "kwok"}')
@@ -176,7 +176,7 @@ def test_an_inline_template_waits_too(bed: Testbed, tmp_path: Path) -> None:
 
 def test_a_gate_is_opened_with_the_defaults_of_its_outputs(bed: Testbed, tmp_path: Path) -> None:
     ns = fresh_namespace(bed)
-    name = create(bed, ns, gated(tmp_path, flow("plain", [step("only", "only")], fake("only"))))
+    name = create(bed, ns, gated(tmp_path, flow("plain", [step("only", "only")], fake("only", cpu="10m"))))
     until(bed, ns, name, "penstock-gate-0", "Running")
     resume_all(bed, ns, name)
     assert until_over(bed, ns, name)["status"]["phase"] == "Succeeded"
@@ -186,7 +186,7 @@ def test_a_gate_is_opened_with_the_defaults_of_its_outputs(bed: Testbed, tmp_pat
 def test_a_gate_that_is_opened_without_its_outputs_leads_nowhere(bed: Testbed, tmp_path: Path) -> None:
     """What `argo resume` with a selector does by itself: it does not fill in the defaults."""
     ns = fresh_namespace(bed)
-    name = create(bed, ns, gated(tmp_path, flow("bare", [step("only", "only")], fake("only"))))
+    name = create(bed, ns, gated(tmp_path, flow("bare", [step("only", "only")], fake("only", cpu="10m"))))
     until(bed, ns, name, "penstock-gate-0", "Running")
     resume(bed, ns, name, "penstock-gate-0")
     log = bed.processes["workflow-controller"].log
@@ -219,7 +219,7 @@ def test_a_stage_of_pods_waits_for_its_scheduling_gates(bed: Testbed, tmp_path: 
 
 def test_a_workflow_waits_as_a_whole(bed: Testbed, tmp_path: Path) -> None:
     ns = fresh_namespace(bed)
-    whole = flow("whole", [step("only", "only")], fake("only"))
+    whole = flow("whole", [step("only", "only")], fake("only", cpu="10m"))
     name = create(bed, ns, gated(tmp_path, whole, "--unit", "workflow"))
     found = bed.wait(lambda: bed.get(path(ns, name)).get("status"), "Argo to see the workflow")
     assert found["phase"] == "Running" and not pods(bed, ns, name)

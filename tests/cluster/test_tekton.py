@@ -49,7 +49,8 @@ def ns(bed: Testbed) -> str:
 
 
 TWO = pipeline(
-    {"name": "first", "taskSpec": fake_task()}, {"name": "second", "taskSpec": fake_task(), "runAfter": ["first"]}
+    {"name": "first", "taskSpec": fake_task(cpu="10m")},
+    {"name": "second", "taskSpec": fake_task(cpu="10m"), "runAfter": ["first"]},
 )
 
 
@@ -183,7 +184,7 @@ def test_gate_by_workflow(bed: Testbed, ns: str, tmp_path: Path) -> None:
 
 
 def test_gate_of_a_task_run(bed: Testbed, ns: str, tmp_path: Path) -> None:
-    create(bed, ns, gated(tmp_path, queued("TaskRun", "one", {"taskSpec": fake_task()})))
+    create(bed, ns, gated(tmp_path, queued("TaskRun", "one", {"taskSpec": fake_task(cpu="10m")})))
     wait_reason(bed, ns, "TaskRun", "one", "TaskRunPending")
     assert pods(bed, ns) == []
     let_go(bed, ns, "TaskRun", "one")
@@ -251,8 +252,8 @@ def webhook(bed: Testbed, namespace: str, kind: str) -> None:
 
 
 STAGES = pipeline(
-    {"name": "first", "taskSpec": fake_task()},
-    {"name": "second", "taskSpec": fake_task(), "runAfter": ["first"]},
+    {"name": "first", "taskSpec": fake_task(cpu="10m")},
+    {"name": "second", "taskSpec": fake_task(cpu="10m"), "runAfter": ["first"]},
     **{"finally": [{"name": "clean", "taskSpec": fake_task()}]},
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.engine.active_run import ActiveRun
 from penstock.engine.engine import Engine
-from penstock.service.views.quotas import QueueReader
+from penstock.service.views.quotas import QueueReader, StoreQueues
 from penstock.service.views.why import WaitReport, why
 from tests.engine.yard import CPU, Yard, flow, queue, step
 
@@ -33,7 +33,7 @@ def test_only_tasks_that_have_not_started_wait(tmp_path: Path, replicas: int) ->
         for _ in range(3):
             await asyncio.sleep(5)
             report = _why(engine, live)
-            shown = QueueReader(engine.store).one("q")
+            shown = QueueReader(StoreQueues(engine.store)).one("q")
             waits = [(wait.tasks, wait.asks) for wait in report.waits]
             found.append((report.running, waits, [one.pods for one in shown.waiting]))
             await asyncio.sleep(5)

@@ -25,8 +25,10 @@ from penstock.expressions.types import INT, STR
 from penstock.graph.check import errors
 from penstock.graph.links import links_of
 from penstock.graph.model import (
+    Backoff,
     Cache,
     Edge,
+    Enough,
     ForEach,
     Input,
     Nested,
@@ -40,6 +42,7 @@ from penstock.graph.model import (
     Unit,
     Workflow,
 )
+from penstock.plan.prune import prune
 from penstock.store.records import WriteBatch
 from penstock.store.sql import open_store
 from tests.engine.yard import CPU, Yard, flow
@@ -306,6 +309,64 @@ def test_how_a_call_was_judged_is_its_outcome(tmp_path: Path) -> None:
     assert (ran.states["failed"], ran.states["errored"]) == ("omitted", "succeeded")
 
 
+# -- enough ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "enough, seconds, states",
+    [
+        (Enough(steps=("a", "b"), of="any"), {"a": 9.0, "b": 1.0}, ["cancelled", "succeeded", "cancelled"]),
+        (Enough(steps=("a", "b")), {"a": 2.0, "b": 1.0}, ["succeeded", "succeeded", "cancelled"]),
+        (Enough(steps=("b", "none")), {"a": 9.0, "b": 1.0}, ["cancelled", "succeeded", "cancelled"]),
+    ],
+)
+def test_when_enough_has_succeeded_the_rest_is_stopped(
+    tmp_path: Path, enough: Enough, seconds: dict[str, float], states: list[str]
+) -> None:
+    steps = s("a"), s("b"), s("loop", each=ForEach(axes=({"x": (1, 2)},), parallel=1)), s("none", when=E("params.no"))
+    work = flow(*steps, s("later", "a", "b"), enough=enough, params=(Parameter(name="no", default=False),))
+    yard = run(tmp_path, work, lambda order: seconds.get(order.step.name, 60.0))
+    assert yard.state == "succeeded"
+    assert [yard.states[name] for name in ("a", "b", "loop[0]")] == states
+    assert yard.states.get("later", "cancelled") == "cancelled"
+    assert {order.step.name for order in yard.orders} == {"a", "b", "loop"}, "nothing more was started"
+
+
+def test_a_failure_before_that_counts_if_it_fails_fast(tmp_path: Path) -> None:
+    def script(order: AttemptSpec) -> Any:
+        return (1.0, FAILED) if order.step.name == "b" else 2.0
+
+    work = flow(s("a"), s("b"), enough=Enough(steps=("a",)))
+    assert run(tmp_path / "a", dataclasses.replace(work, fail_fast=True), script).state == "failed"
+    assert run(tmp_path / "b", work, script).state == "succeeded"
+
+
+def test_up_to_a_step_all_that_was_asked_for_is_done() -> None:
+    work = flow(s("a"), s("b"), s("c", "b"), enough=Enough(steps=("a", "b"), of="any"))
+    found = prune(work, ["b"], links_of(work))
+    assert [step.name for step in found.steps] == ["b"] and not errors(found)
+
+
+def test_what_is_enough_for_a_call_ends_the_call_alone(tmp_path: Path) -> None:
+    """And a call beside it that waits for its next try has it."""
+    inner = Workflow(name="inner", steps=(s("x"), s("y")), enough=Enough(steps=("x",)))
+    other = Workflow(name="other", steps=(s("z"),))
+    again = call("again", "other", retry=Retry(limit=1, backoff=Backoff(initial=30.0, jitter=0.0)))
+    tries = iter([FAILED, SUCCEEDED])
+
+    def script(order: AttemptSpec) -> Any:
+        return (1.0, next(tries)) if order.step.name == "z" else 50.0 if order.step.name == "y" else 5.0
+
+    ran = run(tmp_path, flow(call("c", "inner"), again, s("after", "c"), definitions=(inner, other)), script)
+    assert ran.state == "succeeded"
+    assert {path: ran.states[path] for path in ("c/x", "c/y", "again/z", "after")} == {
+        "c/x": "succeeded",
+        "c/y": "cancelled",
+        "again/z": "succeeded",
+        "after": "succeeded",
+    }
+
+
 def assessed(workflow: Workflow, outcomes: Mapping[str, str]) -> str:
     """As Argo goes over it: from the roots, every path by itself, each with how its last step that ran ended."""
     below: dict[str, list[str]] = {one.name: [] for one in workflow.steps}
@@ -414,13 +475,14 @@ def test_a_workflow_may_call_itself(tmp_path: Path) -> None:
     assert "first/more/more/more/more/look" in ran.states
 
 
-def test_a_hundred_calls_deep_and_no_deeper(tmp_path: Path) -> None:
-    ran = run(tmp_path / "a", countdown(DEEPEST), same)
-    assert (ran.state, ran.outputs) == ("succeeded", {"deepest": DEEPEST})
-    ran = run(tmp_path / "b", countdown(DEEPEST + 1), same)
+def test_99_levels_deep_and_no_deeper_as_in_argo(tmp_path: Path) -> None:
+    assert DEEPEST == 98  # the workflow and the step are levels too
+    ran = run(tmp_path / "a", countdown(97), same)
+    assert (ran.state, ran.outputs) == ("succeeded", {"deepest": 97})
+    ran = run(tmp_path / "b", countdown(98), same)
     assert ran.state == "failed"
-    (errored,) = [row for row in ran.rows.values() if row.state == "errored" and "calls deep" in row.info["message"]]
-    assert errored.task == "first" + "/more" * DEEPEST
+    (errored,) = [row for row in ran.rows.values() if row.state == "errored" and "100 levels" in row.info["message"]]
+    assert errored.task == "first" + "/more" * 97 + "/look"
 
 
 @pytest.mark.parametrize("unit", list(Unit))

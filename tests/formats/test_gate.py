@@ -38,11 +38,25 @@ from penstock.formats.gates.marks import (
 from penstock.formats.gates.undo import difference, restore
 from penstock.formats.report import Report
 from penstock.formats.tekton import gate as tekton_gate
+from tests.formats import test_argo_stages
 from tests.formats.corpus import files, label, needs_corpus
-from tests.formats.test_argo_stages import asking, call, dag, document, leaf, steps
+from tests.formats.test_argo_stages import asking, call, dag, document, steps
 
 UNITS, WAYS = ("stage", "workflow", "task"), ("suspend", "pods")
 EVERY = [(unit, by) for unit in UNITS for by in WAYS]
+
+
+REQUESTS = {"requests": {"cpu": "100m"}}
+"""What asks for nothing has no gate; so everything here asks for something, unless it is said."""
+
+
+def leaf(name: str = "leaf", **fields: Any) -> dict[str, Any]:
+    """A template with requests: of its container, its script, or of all pods of it."""
+    found = test_argo_stages.leaf(name, **fields)
+    for kind in ("container", "script"):
+        if kind in found:
+            found[kind] = {"resources": REQUESTS, **found[kind]}
+    return found
 
 
 def mark_of(data: Any) -> Any:
@@ -231,10 +245,13 @@ def test_a_gate_is_left_out_only_with_all_its_members(whens: list[str | None], w
     "loop, wanted",
     [
         ({"withItems": [1, 2]}, "2"),
-        ({"withParam": "{{steps.gen.outputs.result}}"}, "{{=len(fromJSON(steps.gen.outputs.result))}}"),
+        (
+            {"withParam": "{{steps.gen.outputs.result}}"},
+            "{{=steps.gen.outputs.result == '' ? 1 : len(fromJSON(steps.gen.outputs.result))}}",
+        ),
         (
             {"withParam": "{{steps.my-gen.outputs.parameters.a-b}}"},
-            "{{=len(fromJSON(steps['my-gen'].outputs.parameters['a-b']))}}",
+            "{{=steps['my-gen'].outputs.parameters['a-b'] == '' ? 1 : len(fromJSON(steps['my-gen'].outputs.parameters['a-b']))}}",
         ),
         ({"withParam": "{{=toJson(steps.gen.outputs)}}"}, "{{=len(fromJSON(toJson(steps.gen.outputs)))}}"),
         ({"withParam": "{{=steps.gen.outputs}}"}, "null"),
@@ -466,7 +483,7 @@ def test_a_leaf_is_told_where_it_may_run_by_each_of_its_callers() -> None:
 @pytest.mark.parametrize("kind", ["steps", "tasks"])
 def test_an_inline_leaf_is_told_by_an_input(kind: str) -> None:
     """Argo checks it by itself, where the gate before it is not known."""
-    one = {"name": "a", "inline": {"container": {"image": "x"}}}
+    one = {"name": "a", "inline": {"container": {"image": "x", "resources": REQUESTS}}}
     main = {"name": "main", "steps": [[one]]} if kind == "steps" else {"name": "main", "dag": {"tasks": [one]}}
     found = template(gated(document(main)), "main")
     made = found["steps"][1][0] if kind == "steps" else found["dag"]["tasks"][1]
@@ -494,8 +511,90 @@ def test_where_that_would_change_its_meaning_it_is_left_out_and_said(odd: dict[s
 
 
 def test_the_pod_of_a_resource_template_is_not_where_the_work_is() -> None:
-    own = document(steps("main", [call("a")]), leaf(resource={"action": "get", "manifest": "kind: Pod"}))
-    assert template(gated(own), "leaf") == own.spec["templates"][1]
+    manifest = json.dumps({"kind": "Pod", "spec": {"containers": [{"resources": REQUESTS}]}})
+    own = document(steps("main", [call("a")]), leaf(resource={"action": "create", "manifest": manifest}))
+    found = gated(own)
+    assert template(found, "leaf") == own.spec["templates"][1]
+    assert template(found, "main")["steps"][0][0]["template"] == GATE
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_a_stage_that_asks_for_nothing_does_not_wait(by: str) -> None:
+    """It needs no quota. Its template stays as it is, also if another document has it."""
+    idle = test_argo_stages.leaf("idle")
+    main = dag("main", call("a"), call("b", "idle"), call("c", "idle", dependencies=["a"]))
+    own = document(main, leaf(), idle)
+    report = Report()
+    found = gated(own, by=by, report=report)
+    text = json.dumps(found["spec"])
+    assert template(found, "idle") == idle
+    assert text.count(f'"template": "{GATE}"') == (1 if by == "suspend" else 0)
+    assert text.count(POD_GATE) == (1 if by == "pods" else 0)
+    if by == "suspend":
+        tasks = {one["name"]: one for one in template(found, "main")["dag"]["tasks"]}
+        assert set(tasks) == {"a", "b", "c", "penstock-gate-a"}
+        assert tasks["b"] == call("b", "idle") and tasks["c"]["dependencies"] == ["a"]
+        assert any("main.b asks for no resources" in entry.message for entry in report.of("kept"))
+    far = document(idle, leaf("busy"), kind="WorkflowTemplate", name="lib")
+    refer = {"templateRef": {"name": "lib", "template": "idle"}}
+    own = document(steps("main", [{"name": "a", **refer}], [call("b")]), leaf())
+    assert template(gated(own, far, by=by), "main")["steps"][0] == [{"name": "a", **refer}]
+
+
+@pytest.mark.parametrize("unit, by", EVERY)
+def test_what_asks_for_nothing_at_all_stays_as_it_is(unit: str, by: str) -> None:
+    asks_not = test_argo_stages.leaf("idle")
+    zero = test_argo_stages.leaf("zero", container={"image": "x", "resources": {"requests": {"cpu": "0"}}})
+    kinds = [
+        document(steps("main", [call("a", "idle")], [call("b", "zero")]), asks_not, zero, onExit="busy"),
+        document(asks_not, kind="CronWorkflow"),
+        run(pipelineSpec={"tasks": [{"name": "a", "taskSpec": {"steps": [{"image": "x"}]}}], "finally": [task("b")]}),
+        run("TaskRun", taskSpec={"steps": [{"image": "x"}]}),
+        Document({"apiVersion": "batch/v1", "kind": "Job", "metadata": {}, "spec": {"template": {"spec": {}}}}),
+    ]
+    kinds[0].data["spec"]["templates"].append(leaf("busy"))
+    kinds[1].data["spec"] = {"schedule": "* * * * *", "workflowSpec": kinds[1].data["spec"]}
+    written = gate_documents(Library(tuple(kinds)), unit, by)
+    assert written.documents == [one.data for one in kinds]
+    assert not written.report.of("changed")
+
+
+def test_what_only_the_run_knows_waits() -> None:
+    asked = {"image": "x", "resources": {"requests": {"cpu": "{{inputs.parameters.cpu}}"}}}
+    for one in (
+        test_argo_stages.leaf(container=asked, inputs={"parameters": [{"name": "cpu"}]}),
+        leaf(resource={"action": "create", "manifest": "apiVersion: ray.io/v1\nkind: RayJob"}),
+    ):
+        assert GATE in json.dumps(gated(document(steps("main", [call("a")]), one))["spec"])
+    settings = leaf(resource={"action": "create", "manifest": "apiVersion: v1\nkind: ConfigMap"})
+    own = document(steps("main", [call("a")]), settings)
+    assert argo_gate.gate(Library((own,)), own) == own.data
+
+
+def test_a_task_that_asks_for_nothing_is_let_go_by_a_label_of_its_own() -> None:
+    """Tekton puts the labels of taskRunSpecs before those of the run."""
+    idle = {"taskSpec": {"steps": [{"image": "x"}]}}
+    listed = [task("a"), {"name": "b", **idle}, {"name": "c", **idle}]
+    given = [{"pipelineTaskName": "b", "metadata": {"labels": {"mine": "1"}}, "timeout": "1h"}]
+    found = waiting(run(pipelineSpec={"tasks": listed}, taskRunSpecs=given))
+    assert found["metadata"]["labels"][tekton_gate.LABEL] == "taskruns"
+    assert found["spec"]["taskRunSpecs"] == [
+        {"pipelineTaskName": "b", "metadata": {"labels": {"mine": "1", tekton_gate.LABEL: "none"}}, "timeout": "1h"},
+        {"pipelineTaskName": "c", "metadata": {"labels": {tekton_gate.LABEL: "none"}}},
+    ]
+    assert [one["task"] for one in json.loads(annotations_of(found)[tekton_gate.TASKS])] == ["a"]
+
+
+def test_the_pods_of_a_jobset_that_ask_for_nothing_do_not_wait() -> None:
+    def job(name: str, resources: dict[str, Any]) -> dict[str, Any]:
+        pod = {"spec": {"containers": [{"name": "c", "image": "x", "resources": resources}]}}
+        return {"name": name, "template": {"spec": {"template": pod}}}
+
+    spec = {"replicatedJobs": [job("a", REQUESTS), job("b", {})]}
+    own = Document({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {}, "spec": spec})
+    (found,) = gate_documents(Library((own,)), by="pods").documents
+    pods = [one["template"]["spec"]["template"]["spec"] for one in found["spec"]["replicatedJobs"]]
+    assert ["schedulingGates" in pod for pod in pods] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -806,6 +905,9 @@ def test_random_workflows_come_back_and_lose_nothing(own: Document, how: tuple[s
     except UserError as error:
         assert error.code in ("P863", "P865"), error
         return
+    if not is_gated(found):
+        assert found == own.data
+        return
     assert argo_gate.ungate(Document(found)) == own.data
     assert user_calls(found) == user_calls(own.data)
     if own.data["spec"]["templates"] and not list(rules(own.data)):
@@ -814,7 +916,7 @@ def test_random_workflows_come_back_and_lose_nothing(own: Document, how: tuple[s
     if unit == "stage" and by == "suspend":
         derived = static_stages(Library((own,)), own, own.kind == "WorkflowTemplate")
         waiting = json.dumps(found["spec"]).count(f'"template": "{GATE}"')
-        assert waiting == len(derived.queued())
+        assert waiting == sum(stage.asks for stage in derived.queued()) > 0
 
 
 # Tekton
@@ -870,13 +972,14 @@ def test_a_pipeline_run_tells_its_task_runs_to_wait() -> None:
 
 def test_a_task_run_waits() -> None:
     for unit in UNITS:
-        found = waiting(run("TaskRun", taskSpec={"steps": [{"image": "x"}]}), unit=unit)
+        found = waiting(run("TaskRun", taskSpec={"steps": [{"image": "x", "computeResources": REQUESTS}]}), unit=unit)
         assert found["spec"]["status"] == "TaskRunPending" and mark_of(found)["held"] == "penstock"
 
 
 def test_a_run_that_the_user_made_wait_is_the_users() -> None:
     for kind, pending in (("PipelineRun", "PipelineRunPending"), ("TaskRun", "TaskRunPending")):
-        spec = {"pipelineSpec": {"tasks": [task("a")]}} if kind == "PipelineRun" else {"taskSpec": {"steps": []}}
+        own = {"steps": [{"image": "x", "computeResources": REQUESTS}]}
+        spec = {"pipelineSpec": {"tasks": [task("a")]}} if kind == "PipelineRun" else {"taskSpec": own}
         found = waiting(run(kind, status=pending, **spec), unit="workflow")
         assert mark_of(found)["held"] == "user" and tekton_gate.ungate(Document(found))["spec"]["status"] == pending
         with pytest.raises(UserError, match="P865"):
@@ -978,7 +1081,8 @@ def test_a_file_is_gated_document_by_document() -> None:
 
 @pytest.mark.parametrize("kind, api", [("Job", "batch/v1"), ("JobSet", "jobset.x-k8s.io/v1alpha2")])
 def test_jobs_have_a_field_for_it(kind: str, api: str) -> None:
-    job = {"template": {"spec": {"containers": [], "schedulingGates": [{"name": "mine"}]}}}
+    pod = {"containers": [{"name": "c", "resources": REQUESTS}], "schedulingGates": [{"name": "mine"}]}
+    job = {"template": {"spec": pod}}
     spec: dict[str, Any] = job if kind == "Job" else {"replicatedJobs": [{"name": "a", "template": {"spec": job}}]}
     own = Document({"apiVersion": api, "kind": kind, "metadata": {"name": "j"}, "spec": spec})
     (found,) = gate_documents(Library((own,))).documents
@@ -1011,7 +1115,7 @@ def test_all_that_stands_in_the_way_is_told_at_once() -> None:
 
 
 def test_entries_and_refusals_have_lines() -> None:
-    text = "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: w}\nspec:\n  entrypoint: main\n  templates:\n  - name: main\n    steps:\n    - - {name: a, template: l}\n  - name: l\n    container: {image: x}\n"
+    text = "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: w}\nspec:\n  entrypoint: main\n  templates:\n  - name: main\n    steps:\n    - - {name: a, template: l}\n  - name: l\n    container: {image: x, resources: {requests: {cpu: 1}}}\n"
     written = gate_documents(library([("w.yaml", text)]))
     (entry,) = [one for one in written.report.entries if "waits at" in one.message]
     assert entry.source is not None and (entry.source.file, entry.source.line) == ("w.yaml", 9)
@@ -1043,6 +1147,9 @@ def test_every_example_is_gated_and_comes_back(path: Path) -> None:
                 assert {
                     name: calls for name, calls in user_calls(found).items() if name in mine
                 } == mine or "templateRef" in path.read_text()
+        if not any(map(is_gated, written.documents)):
+            assert written.documents == [one.data for one in given.documents]
+            continue
         back = ungate_documents(Library(tuple(map(Document, written.documents))))
         assert back.documents == [one.data for one in given.documents]
 
@@ -1053,10 +1160,15 @@ def test_every_argo_example_is_gated_with_all_of_them_at_hand() -> None:
     for one in whole.documents:
         if one.kind in KINDS:
             found = argo_gate.gate(whole, one)
+            if not is_gated(found):
+                assert found == one.data and not static_stages(whole, one, one.kind.endswith("Template")).asks
+                continue
             assert schema.check(found) == [] and list(rules(found)) == [], one.file
             assert argo_gate.ungate(Document(found)) == one.data
             queued = static_stages(whole, one, one.kind.endswith("Template")).queued()
-            assert json.dumps(found["spec"]).count(f'"template": "{GATE}"') == len(queued), one.file
+            assert json.dumps(found["spec"]).count(f'"template": "{GATE}"') == sum(stage.asks for stage in queued), (
+                one.file
+            )
 
 
 @needs_corpus

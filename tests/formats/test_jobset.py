@@ -31,6 +31,7 @@ from penstock.graph.model import (
     Cache,
     Container,
     Edge,
+    Enough,
     ForEach,
     Function,
     Input,
@@ -450,12 +451,39 @@ def test_success_is_decided_by_those_that_are_named() -> None:
     policy = {"operator": "All", "targetReplicatedJobs": ["driver"]}
     data = jobset(replicated("driver"), replicated("worker"), successPolicy=policy)
     result = read(data)
-    assert [bool(step.tolerates) for step in result.workflow.steps] == [False, True]
-    assert "spec.successPolicy.targetReplicatedJobs" in told(result, "changed")
-    policy = {"operator": "Any", "targetReplicatedJobs": ["driver", "worker"]}
-    assert "spec.successPolicy.operator" in told(
-        read(jobset(replicated("driver"), replicated("worker"), successPolicy=policy)), "changed"
-    )
+    assert result.workflow.enough == Enough(steps=("driver",))
+    assert not any(step.tolerates for step in result.workflow.steps)
+    assert not any("successPolicy" in path for path in told(result, "changed"))
+    policy = {"operator": "Any"}
+    result = read(jobset(replicated("driver"), replicated("worker"), successPolicy=policy))
+    assert result.workflow.enough == Enough(steps=("driver", "worker"), of="any")
+    assert not any("successPolicy" in path for path in told(result, "changed"))
+    result = read(jobset(replicated("driver"), replicated("worker", replicas=3), successPolicy=policy))
+    assert "spec.successPolicy.operator" in told(result, "changed"), "the Jobs of worker end together here"
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"operator": "Any"},
+        {"operator": "Any", "targetReplicatedJobs": ["b"]},
+        {"operator": "All", "targetReplicatedJobs": ["b"]},
+    ],
+)
+def test_a_success_policy_is_written_as_it_was_read(policy: dict[str, Any], restarts: int) -> None:
+    failure = {"failurePolicy": {"maxRestarts": restarts}} if restarts else {}
+    data = jobset(replicated("a"), replicated("b"), successPolicy=policy, **failure)
+    (document,) = write_jobset(read(data).workflow).documents
+    assert document["spec"]["successPolicy"] == policy
+
+
+def test_what_becomes_several_jobs_cannot_be_named_as_enough() -> None:
+    (step,) = read(jobset(replicated("a"))).workflow.steps
+    loop = replace(step, name="b", each=ForEach(axes=({"x": ("u", "v")},)))
+    workflow = Workflow(name="w", steps=(step, loop), fail_fast=True, enough=Enough(steps=("b",)))
+    with pytest.raises(UserError, match="several replicated jobs"):
+        write_jobset(workflow)
 
 
 def test_the_rest_is_handed_on() -> None:

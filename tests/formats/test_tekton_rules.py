@@ -233,3 +233,9 @@ def test_an_undeclared_result_path_in_a_script_is_refused() -> None:
     with pytest.raises(DocumentError, match="no result 'none'") as error:
         task('results: [{name: nine}]\nsteps: [{image: i, script: "echo > $(results.none.path)"}]')
     assert error.value.problems[0].code == "P832" and 'Did you mean "nine"?' in error.value.problems[0].fix
+
+
+def test_the_name_of_a_result_is_not_put_together_by_the_shell() -> None:
+    with pytest.raises(DocumentError, match=r"the task has no result 'r-\$\{i\}'"):
+        task('results: [{name: r-1}]\nsteps: [{image: i, script: "echo > $(results.r-${i}.path)"}]')
+    task('results: [{name: r-1}]\nsteps: [{image: i, script: "echo $(date) $(results.r-1.path) ${i}"}]')

@@ -32,6 +32,7 @@ from penstock.expressions.template import Template
 from penstock.expressions.types import SCALARS, Type, list_of, optional
 from penstock.graph import quantity
 from penstock.graph.model import (
+    ENOUGH_OF,
     JUDGED_BY,
     MISSING,
     MOUNT_SCOPES,
@@ -42,6 +43,7 @@ from penstock.graph.model import (
     Cache,
     Container,
     Edge,
+    Enough,
     ForEach,
     Function,
     Http,
@@ -468,6 +470,10 @@ def _workflows(definitions: st.SearchStrategy[tuple[Workflow, ...]]) -> st.Searc
         timeout=_mostly(None, seconds),
         fail_fast=st.booleans(),
         judged_by=_mostly("handled", st.sampled_from(JUDGED_BY) | anything),
+        enough=_mostly(
+            None,
+            st.builds(Enough, steps=st.lists(names, max_size=2).map(tuple), of=st.sampled_from(ENOUGH_OF) | anything),
+        ),
         locks=_mostly((), st.lists(locks, max_size=2).map(tuple)),
         extra=_mostly({}, mappings),
         definitions=definitions,
@@ -502,6 +508,7 @@ ALL_CLASSES = (
     Cache,
     Pod,
     Part,
+    Enough,
     Lock,
     Mount,
 )

@@ -26,6 +26,7 @@ from penstock.graph.model import (
     Cache,
     Container,
     Edge,
+    Enough,
     ForEach,
     Function,
     Http,
@@ -72,6 +73,7 @@ ONE: dict[type, Any] = {
     Toleration: Toleration(key="k", operator="Exists", value="v", effect="NoSchedule", seconds=5),
     Cache: Cache(enabled=False, version="1", ttl=60, key=X),
     Lock: Lock(name="l", limit=2),
+    Enough: Enough(steps=("a",), of="any"),
     Mount: Mount(name="m", path="/m", scope="run", sub_path="a", files={"f": "text"}, read_only=True),
     Part: Part(
         name="p",
@@ -133,6 +135,7 @@ ONE[Workflow] = Workflow(
     timeout=90,
     fail_fast=True,
     judged_by="leaves",
+    enough=ONE[Enough],
     locks=(ONE[Lock],),
     extra={"argo": {"a": 1}},
     definitions=(Workflow(name="inner"),),
@@ -157,6 +160,7 @@ TWO: dict[type, Any] = {
     Backoff: Backoff(initial=3, factor=4.5, longest=5, jitter=0),
     Toleration: Toleration(key="l", operator="Equal", value="w", effect="NoExecute", seconds=6),
     Cache: Cache(enabled=True, version="2", ttl=61, key="k"),
+    Enough: Enough(steps=("a", "b"), of="all"),
     Lock: Lock(name=X, limit=3),
     Mount: Mount(name="n", path="/n", scope="given", sub_path=X, files={"f": X}, read_only=False),
     Part: Part(
@@ -217,6 +221,7 @@ TWO[Workflow] = Workflow(
     timeout=91,
     fail_fast=False,
     judged_by="handled",
+    enough=TWO[Enough],
     locks=(TWO[Lock],),
     extra={"argo": {"a": 1.0}},
     definitions=(),
@@ -259,6 +264,8 @@ def host(thing: Any) -> tuple[Workflow, str]:
             return with_step(".placement.tolerations[0]", placement=Placement(tolerations=(thing,)))
         case Cache():
             return with_step(".cache", cache=thing)
+        case Enough():
+            return Workflow(name="w", steps=(base,), enough=thing), "enough"
         case Lock():
             return with_step(".locks[0]", locks=(thing,))
         case Mount():

@@ -16,6 +16,7 @@ from penstock.admission.metrics import Measures
 from penstock.backends.base import AttemptSpec
 from penstock.engine import engine as loop
 from penstock.errors import UserError
+from penstock.graph import codec
 from penstock.graph.model import Cache, Edge, Lock, Step, Suspend, Unit, Workflow
 from penstock.service.machine import machine
 from penstock.service.queues import rows_of
@@ -328,3 +329,11 @@ def test_a_workflow_with_locks_is_simulated() -> None:
     locked = [dataclasses.replace(step(name, cpu=1), locks=(Lock(name="m"),)) for name in ("a", "b")]
     for one in simulate([SimulatedJob(workflow=flow(*locked), seconds=takes())], machine({"cpu": 8 * CPU})):
         assert one.measures is not None and one.measures.makespan == 20, one.unit
+
+
+def test_what_is_only_simulated_is_never_written_as_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(workflow: Workflow) -> str:
+        raise AssertionError("a document was written")
+
+    monkeypatch.setattr(codec, "to_json", refuse)
+    assert simulate([SimulatedJob(workflow=chain(), seconds=takes())], machine({"cpu": 40 * CPU}))

@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.backends.environment import for_tasks
 from penstock.cli.main import run
 from penstock.errors import StoreError
 from penstock.service import stores
 from penstock.settings import read
 from penstock.store.sql import open_store
-from penstock.urls import for_tasks, split_password, without_password
+from penstock.urls import split_password, without_password
 from tests.support.engines import rows
 from tests.support.postgres import Server, binaries
 
@@ -68,7 +69,8 @@ def test_nor_one_that_is_not_written_as_it_should_be(user: str, password: str, h
 )
 def test_what_has_none_is_left_alone(url: str) -> None:
     assert split_password(url) == (url, ())
-    assert for_tasks({"PENSTOCK_STORE": url, "A": "b"}) == {"PENSTOCK_STORE": url, "A": "b"}
+    kept = {"PENSTOCK_STORE": url, "A": "b"}
+    assert for_tasks({**kept, "PENSTOCK_SECRET_X": "y", "PENSTOCK_SECRETS": "z"}) == kept
 
 
 @pytest.mark.parametrize(

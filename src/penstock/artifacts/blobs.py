@@ -15,6 +15,7 @@ Every worker process imports this before it can do anything, so what is seldom n
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -34,6 +35,8 @@ _CHUNK = 1024 * 1024
 _WRITTEN = 600.0
 """Seconds after which any system has written the name of a file to the disk by itself."""
 _FICLONE = 0x40049409
+_SCRATCH = re.compile(r"\.\d+\.[0-9a-f]{8}\Z")
+"""The end of the name of a file that is being written: see `Blobs._scratch`."""
 _PREFIX = "sha256:"
 
 
@@ -62,6 +65,8 @@ class Blobs:
         self._folders_on_disk: set[str] = set()
         self._on_disk: set[str] = set()
         """Blobs whose names are certainly on the disk."""
+        self._harmed: set[str] = set()
+        """Blobs behind a URL that were found damaged, and not written anew since."""
         self._folder: Path | None = None
         if "://" in self.root:
             self._remote, self._base = _filesystem(self.root)
@@ -79,9 +84,10 @@ class Blobs:
         digest = digest_of(data)
         place = self._place(digest)
         if self._remote is not None:
-            if not self.has(digest, len(data)):
+            if digest in self._harmed or not self.has(digest, len(data)):
                 self._remote.makedirs(os.path.dirname(place), exist_ok=True)
                 self._remote.pipe_file(place, data)
+                self._harmed.discard(digest)
         elif not self._keep(digest, place, len(data), data):
             scratch = self._scratch(place)
             try:
@@ -107,9 +113,10 @@ class Blobs:
                     check_size(os.fspath(path), size, self.limits.file, "PENSTOCK_LARGEST_FILE")
             digest = _PREFIX + hasher.hexdigest()
             place = self._place(digest)
-            if not self.has(digest, size):
+            if digest in self._harmed or not self.has(digest, size):
                 self._remote.makedirs(os.path.dirname(place), exist_ok=True)
                 self._remote.put_file(os.fspath(path), place)
+                self._harmed.discard(digest)
             return digest, size
         with open_regular(path) as source:
             check_size(os.fspath(path), os.fstat(source.fileno()).st_size, self.limits.file, "PENSTOCK_LARGEST_FILE")
@@ -259,6 +266,15 @@ class Blobs:
                         stat = entry.stat()
                         yield _PREFIX + first + entry.name, stat.st_size, stat.st_mtime
 
+    def leftovers(self) -> Iterator[tuple[Path, int, float]]:
+        """(file, size, time of last change) of what writers that were killed have left behind, and of what is being written now."""
+        for folder in sorted(self._folder.iterdir()) if self._folder is not None and self._folder.is_dir() else ():
+            for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+                if _SCRATCH.search(file.name):
+                    with suppress(OSError):
+                        found = file.stat()
+                        yield file, found.st_size, found.st_mtime
+
     def _all_remote(self) -> Iterator[tuple[str, int, float]]:
         self._remote.invalidate_cache()
         if not self._remote.exists(self._base):
@@ -316,13 +332,22 @@ class Blobs:
     def _damaged(self, digest: str) -> UserError:
         """Puts it aside. Nobody can use it, and as long as it is there nobody would make it anew."""
         place = self._place(digest)
-        with suppress(OSError):
-            if self._remote is not None:
-                self._remote.mv(place, f"{place}.damaged")
-            else:
+        if self._remote is not None:
+            self._put_aside(digest, place)
+        else:
+            with suppress(OSError):
                 os.replace(place, f"{place}.damaged")
         fix = "run it again with penstock run, not with retry: the step that made it is then run again; --fresh runs all steps again"
         return _error("P719", f"the stored value {digest} is damaged: its content has been changed or cut off", fix)
+
+    def _put_aside(self, digest: str, place: str) -> None:
+        """Behind a URL. Some stores cannot rename, or not now: then it is deleted, or at least not trusted by this process."""
+        self._harmed.add(digest)
+        try:
+            self._remote.mv(place, f"{place}.damaged")
+        except Exception:  # each of fsspec's drivers has errors of its own
+            with suppress(Exception):
+                self._remote.rm_file(place)
 
 
 def _error(code: str, message: str, fix: str) -> UserError:

@@ -117,9 +117,16 @@ def _unescape(found: dict[str, Any]) -> Any:
 # -- away -------------------------------------------------------------------------------------------------------------
 
 
-def store_value(value: Any, blobs: Blobs, limit: int = LIMIT, type_: Type | None = None, name: str = "result") -> Any:
-    """The value as plain data with Stored in it; without a type, whatever it is. Raises ValueError with a sentence if it is
-    not of the declared type or cannot be kept at all."""
+def store_value(
+    value: Any,
+    blobs: Blobs,
+    limit: int = LIMIT,
+    type_: Type | None = None,
+    name: str = "result",
+    taken: list[Path] | None = None,
+) -> Any:
+    """The value as plain data with Stored in it; without a type, whatever it is. Files that were stored are added to `taken`. Raises
+    ValueError with a sentence if it is not of the declared type or cannot be kept at all."""
     from penstock.expressions import types
 
     type_ = type_ or types.ANY
@@ -129,7 +136,7 @@ def store_value(value: Any, blobs: Blobs, limit: int = LIMIT, type_: Type | None
                 return value
         elif type(value) is bool and type_.name in ("int", "float"):
             return int(value)
-    shelf = _Shelf(blobs, -1 if type_.args and type_.name in ("list", "tuple", "dict") else _MANY)
+    shelf = _Shelf(blobs, -1 if type_.args and type_.name in ("list", "tuple", "dict") else _MANY, taken)
     try:
         plain = shelf.plain(value, type_)
     except (RecursionError, _TooMany):  # a value that contains itself, or is very deep: pickle knows how
@@ -190,8 +197,9 @@ class _TooMany(Exception):
 class _Shelf:
     """One value on its way into plain data."""
 
-    def __init__(self, blobs: Blobs, leaves: int) -> None:
+    def __init__(self, blobs: Blobs, leaves: int, taken: list[Path] | None) -> None:
         self.blobs = blobs
+        self.taken = taken
         self.leaves = leaves
         """How many objects may still be kept apart."""
         from penstock.expressions.types import ANY
@@ -281,6 +289,8 @@ class _Shelf:
 
     def file(self, path: Path) -> Stored:
         self.weight += 100
+        if self.taken is not None:
+            self.taken.append(path)
         return store_path(path, self.blobs)
 
 

@@ -66,6 +66,16 @@ class AttemptStarted:
     log: tuple[LogPart, ...] = ()
 
 
+class TakenFiles(NamedTuple):
+    """Files and folders that an attempt returned and that were changed while it ran: their real paths on this machine. Two attempts that
+    overlap and returned the same one may have each other's content."""
+
+    began: float
+    ended: float
+    """By time.monotonic, after the files were stored."""
+    paths: tuple[str, ...]
+
+
 @dataclass(slots=True, kw_only=True)
 class AttemptEnded:
     """The attempt is over. Comes exactly once for each AttemptSpec, and no other report follows it."""
@@ -86,6 +96,8 @@ class AttemptEnded:
     """How long it ran."""
     lost: bool = False
     """The attempt ended because its worker did, perhaps for another reason. The engine tries again and does not count it."""
+    taken: TakenFiles | None = None
+    """If it worked in a folder that other attempts work in too: what it returned of it. None: nothing."""
 
 
 AttemptReport = AttemptStarted | AttemptEnded
@@ -142,6 +154,7 @@ class BackendContext:
     now: Callable[[], float]
     """Wall clock, for display only."""
     environ: Mapping[str, str]
+    """What processes of tasks inherit: without secrets and passwords."""
     functions: Mapping[tuple[str, str, str], Callable[..., Any]] = field(default_factory=dict)
     """Functions that this process has already loaded, by (module, name, code). They need not be loaded from a bundle."""
 

@@ -139,11 +139,11 @@ def _backends(given: Sequence[str]) -> dict[str, str]:
 
 
 def _tell_of_foreign(workflow: Workflow, report: Report, file: str, quiet: bool) -> None:
-    """Raises UserError if a step cannot be run on this machine at all."""
+    """Raises UserError if a step cannot be run on this machine at all, or no cluster would take the document."""
     from penstock.service.manifests import unrunnable
 
     errors.entries(workflows.unknown_fields(file))
-    problems = list(unrunnable(workflow))
+    problems = [*workflows.refused(file), *unrunnable(workflow)]
     if problems:
         raise UserError(problems)
     differs = [*report.of("lost"), *report.of("changed")]

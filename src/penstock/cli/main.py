@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "retry": ("run", "Try again what failed in a run."),
     "cancel": ("run", "End a run. retry can take it up again."),
     "queue": ("queue", "Queues: quota, who holds it, who waits; apply, drain, resume."),
+    "controller": ("controller", "Queue workflows in a Kubernetes cluster: print the manifests, check a cluster, run."),
     "gc": ("gc", "Remove old runs and what no run refers to any more."),
     "doctor": ("doctor", "Check the store and what is around it, and repair what can be."),
     "explain": ("explain", "Explain an error code."),
@@ -79,6 +80,15 @@ def cli() -> None:
     Exit codes: 0 done, 1 internal error or unusable store, 2 usage or bad input, 3 the run failed, 4 not found, 130 interrupted."""
 
 
+IN_CLUSTER = {"queue": {"ls": {"cluster": True}, "show": {"cluster": True}}}
+"""What options are without being given, where the command is called as a plugin of kubectl."""
+
+
+def kubectl_plugin() -> None:
+    """`kubectl penstock …` runs the program kubectl-penstock: the same commands, and queues are those of the cluster."""
+    sys.exit(run(sys.argv[1:], "kubectl penstock", IN_CLUSTER))
+
+
 def main() -> None:
     # What is made at start-up is needed until the end; collecting garbage among it takes a tenth of the time.
     gc.disable()
@@ -92,13 +102,13 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(args: list[str]) -> int:
+def run(args: list[str], name: str = "penstock", defaults: dict[str, Any] | None = None) -> int:
     """Executes one command line and returns its exit code. Every error becomes a few lines on stderr."""
     from penstock.cli.ui import errors, render
 
     try:
         # Not cli.main(), which has its own rules for exit codes and closed pipes.
-        with cli.make_context("penstock", args) as context:
+        with cli.make_context(name, args, default_map=defaults) as context:
             cli.invoke(context)
         sys.stdout.flush()
         return 0

@@ -41,13 +41,15 @@ class BackendPool:
         context: BackendContext,
         on: Mapping[str, str],
         factories: Mapping[str, BackendFactory] | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
+        """`environ`: where secrets are looked for. The environment of tasks has none."""
         self.context = context
         self.on = {**LANES, **on}
         """Kind of step -> backend."""
         self._factories = dict(factories or {})
         """Backends that the caller brings, by name."""
-        self._secrets = SecretSources(context.environ)
+        self._secrets = SecretSources({} if environ is None else environ)
         self._backends: dict[str, Backend] = {}
         self._abilities: dict[str, Abilities] = {}
         self._immediate: dict[str, bool] = {}

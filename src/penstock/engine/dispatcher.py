@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
 from typing import Any
 
 from penstock.artifacts.values import dumps
 from penstock.backends.attempt import CannotRun
-from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted
+from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted, TakenFiles
 from penstock.backends.secrets.reveal import uses_secrets
 from penstock.engine import retry
 from penstock.engine.active_run import AGAIN, ActiveRun, Execution, execution
 from penstock.engine.backend_pool import SUSPEND, BackendPool
 from penstock.engine.deadlines import Deadlines
 from penstock.engine.effects import CallFailed, StopTask
+from penstock.engine.file_claims import FileClaims
 from penstock.engine.journal import Journal
 from penstock.engine.maker import with_maker
 from penstock.engine.outcomes import said
@@ -27,7 +29,7 @@ from penstock.engine.run_names import origin
 from penstock.engine.single_flight import Owner, SingleFlight
 from penstock.engine.steps import Task
 from penstock.engine.timers import TurnTimers
-from penstock.errors import UserError
+from penstock.errors import Problem, UserError
 from penstock.expressions.evaluate import EvaluationError
 from penstock.graph.model import MISSING, Outcome, Suspend
 from penstock.graph.stored import Stored
@@ -69,6 +71,7 @@ class Dispatcher:
         self._stopping: dict[int, list[Task]] = {}
         """Run -> tasks that are to be stopped."""
         self._failed_calls: dict[int, list[CallFailed]] = {}
+        self._claims = FileClaims()
 
     @property
     def busy(self) -> bool:
@@ -200,7 +203,9 @@ class Dispatcher:
             self._preempted(run, task, report, own.preempted)
         elif own.cancelled:
             self._flights.release(task)
-            run.not_succeeded(task, "cancelled", _facts(report) | {"message": "stopped"})
+            scope = task.state.scope
+            why = scope.halted if scope.halt == "enough" else "stopped"
+            run.not_succeeded(task, "cancelled", _facts(report) | {"message": why})
         elif report.lost and own.lost + 1 < retry.LOST_LIMIT:
             own.lost += 1
             run.note("task.lost", task.path, {"attempt": task.attempt, **_facts(report)})
@@ -213,6 +218,8 @@ class Dispatcher:
         run.settle()
 
     def _succeeded(self, run: ActiveRun, task: Task, report: AttemptEnded) -> None:
+        if report.taken is not None and not self._is_its_own(run, task, report, report.taken):
+            return
         text = dumps(report.outputs)
         if not task.key:
             run.succeeded(task, report.outputs, text, report, None)
@@ -223,6 +230,36 @@ class Dispatcher:
             other.succeeded(twin, report.outputs, "", None, origin(run.record.id, task.path))
             other.settle()
 
+    def _is_its_own(self, run: ActiveRun, task: Task, report: AttemptEnded, taken: TakenFiles) -> bool:
+        """Did nobody else return the same files at the same time? Otherwise neither has a result, and their runs have failed."""
+        path, others = self._claims.add(run, task, taken, self._oldest)
+        if not self._attempts:
+            self._claims.clear()
+        if not others:
+            return True
+        names = ", ".join(one.task if one.run is run else f"{one.run.record.id}/{one.task}" for one in others)
+        said = f"{task.path} and {names} returned the same file, {path}, and ran at the same time: each may have the other's content"
+        fix = "give each task a file of its own, as in Path(tempfile.mkdtemp()) / 'out.gz'"
+        why = str(UserError(Problem("P710", said, fix)))
+        report.outcome, report.outputs, report.message = Outcome.FAILED, {}, why
+        self._failed(run, task, report, final=True)
+        for one in others:
+            for name, key in one.results:
+                if key:
+                    self._flights.forget(key)
+                if one.run.owned:
+                    one.run.note("task.untrusted", name, {"message": why})
+        for spoiled in {id(one): one for one in (run, *(one.run for one in others))}.values():
+            if spoiled.owned:
+                spoiled.note("run.untrusted", "", {"message": why})
+                spoiled.state.time_out("", why)
+        return False
+
+    def _oldest(self) -> float:
+        """Since when whatever runs now has run, by time.monotonic; a minute earlier, as the wall clock may be put back."""
+        began = [execution(task).started or 0.0 for _, task in self._attempts.values()]
+        return monotonic() - max(0.0, self._now() - min(began, default=self._now())) - 60.0
+
     def _preempted(self, run: ActiveRun, task: Task, report: AttemptEnded, why: dict[str, Any]) -> None:
         """It was stopped because its quota was taken: that is not a failure."""
         execution(task).preempted = None
@@ -232,7 +269,7 @@ class Dispatcher:
         self._flights.preempted(task)
         run.state.again(task)
 
-    def _failed(self, run: ActiveRun, task: Task, report: AttemptEnded) -> None:
+    def _failed(self, run: ActiveRun, task: Task, report: AttemptEnded, final: bool = False) -> None:
         own = execution(task)
         task.tries += 1
         report.message = with_maker(report.message, task.state.scope, task.inputs)
@@ -240,7 +277,7 @@ class Dispatcher:
         if own.timed_out:
             data["message"] = f"timed out after {task.step.timeout:g} s"
         kind = "errored" if report.outcome is Outcome.ERRORED and not own.timed_out else "failed"
-        wait = self._retry_delay(task, report, own.timed_out)
+        wait = None if final else self._retry_delay(task, report, own.timed_out)
         if wait is not None:
             wait = 0.0 if run.dry else wait
             data |= {"retry": round(wait, 3), "tries": task.tries}
@@ -373,9 +410,10 @@ class Dispatcher:
     def stop_tasks(self, run: ActiveRun, grace: float) -> None:
         for task in self._stopping.pop(run.number, ()):
             self._stop(run, task, grace)
-        for path in list(run.state.failed_calls):
-            execution(run.state.failed_calls[path][0]).stop_timer()
-            run.state.give_up(path)
+        for path, (task, _, _) in list(run.state.failed_calls.items()):
+            if task.state.scope.halted:
+                execution(task).stop_timer()
+                run.state.give_up(path)
         run.settle()
 
     def _stop(self, run: ActiveRun, task: Task, grace: float) -> None:

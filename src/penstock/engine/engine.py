@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.artifacts.blobs import Blobs
 from penstock.artifacts.values import dumps, load_value, store_value
 from penstock.backends.base import AttemptEnded, BackendContext, BackendFactory, Inbox
+from penstock.backends.environment import for_tasks
 from penstock.engine.active_run import ActiveRun, Route, execution
 from penstock.engine.admission import Admitter
 from penstock.engine.backend_pool import BackendPool
@@ -64,7 +65,6 @@ from penstock.graph.stored import Stored
 from penstock.plan.make import uninterrupted
 from penstock.store import liveness
 from penstock.store.records import Fenced, RunRecord, RunRequest
-from penstock.urls import for_tasks
 
 if TYPE_CHECKING:
     from penstock.engine.observer import Observer
@@ -116,6 +116,7 @@ class Engine:
         self.runs: dict[int, ActiveRun] = {}
         """The runs that this engine executes, by number."""
         self.inbox = Inbox(asyncio.get_running_loop())
+        given = os.environ if environ is None else environ
         self.context = BackendContext(
             home=home,
             blobs=blobs,
@@ -123,7 +124,7 @@ class Engine:
             jobs=jobs,
             engine=self.me.id,
             now=now,
-            environ=for_tasks(os.environ if environ is None else environ),
+            environ=for_tasks(given),
             functions={} if functions is None else functions,
         )
         self.timers = TurnTimers(asyncio.get_running_loop(), self.inbox)
@@ -131,7 +132,7 @@ class Engine:
         self.peers = peers or Peers(
             store.peers, self.journal, self.timers, asyncio.get_running_loop(), home, self.me, now
         )
-        self.pool = BackendPool(self.context, on or {}, backends)
+        self.pool = BackendPool(self.context, on or {}, backends, given)
         names = RunNames(store.runs, self.journal, self.runs)
         self.flights = SingleFlight(store.results, self.journal, names, blobs, now, self.pool.is_immediate)
         self.locks = LockManager(store.locks, self.journal, names, self.timers, self.runs, self._priority_of)

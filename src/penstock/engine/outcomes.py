@@ -20,6 +20,8 @@ def outcome_of(scope: WorkflowScope) -> Outcome:
         return Outcome.CANCELLED
     if scope.halt == "timeout":
         return Outcome.FAILED
+    if scope.halt == "enough":
+        return Outcome.SUCCEEDED
     if scope.blueprint.workflow.judged_by == "leaves":
         return _by_leaves(scope)
     return _by_failures(scope)
@@ -55,6 +57,21 @@ def _by_leaves(scope: WorkflowScope) -> Outcome:
         if found in BAD and found not in leaf.tolerates:
             return found
     return Outcome.SUCCEEDED
+
+
+def enough_of(scope: WorkflowScope) -> str:
+    """Which steps have succeeded, if that is enough for the whole, in words. Otherwise nothing."""
+    enough = scope.blueprint.workflow.enough
+    if enough is None:
+        return ""
+    number, outcomes = scope.blueprint.number, scope.outcomes
+    if enough.of == "any":
+        found = next((name for name in enough.steps if outcomes[number[name]] is Outcome.SUCCEEDED), "")
+        return found and f"{found} has succeeded, and that is enough"
+    if not all(outcomes[number[name]] in NORMAL for name in enough.steps):
+        return ""
+    found = ", ".join(name for name in enough.steps if outcomes[number[name]] is Outcome.SUCCEEDED)
+    return found and f"{found} succeeded, and that is enough"
 
 
 def failures_of(scope: WorkflowScope) -> list[dict[str, str]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.store.protocols import ResultStore, RunStore
 
 _BAD = ("task.failed", "task.errored", "task.cancelled")
-_UNDONE = (*_BAD, "run.cancelling", "run.timeout", "task.timeout", "run.finished")
+_UNDONE = (*_BAD, "run.cancelling", "run.timeout", "run.untrusted", "task.timeout", "run.finished")
 """What a retry takes back: events of these kinds before it count as not having happened."""
 
 
@@ -27,11 +27,14 @@ def replay(run: ActiveRun, store: RunStore, results: ResultStore) -> list[Task]:
     """Fold the log into `run.state`. Returns the tasks that had begun and have not ended."""
     state = run.state
     last = max((event.seq for event in store.events(run.number, kinds=["run.retried"])), default=0)
+    untrusted = {event.task: event.seq for event in store.events(run.number, kinds=["task.untrusted"])}
     for chunk in _chunks(store.events(run.number), 500):
         keys = {event.data["key"] for event in chunk if event.kind == "task.succeeded" and "key" in event.data}
         found = results.lookup(list(keys)) if keys else {}
         for event in chunk:
-            if event.seq < last and event.kind in _UNDONE and event.data.get("retry") is None:
+            if event.seq < untrusted.get(event.task, 0) and event.kind == "task.succeeded":
+                _distrust(run, event, event.seq < last)
+            elif event.seq < last and event.kind in _UNDONE and event.data.get("retry") is None:
                 _forgive(run, event)
             else:
                 _apply(run, event, found)
@@ -82,12 +85,21 @@ def _forgive(run: ActiveRun, event: Event) -> None:
             execution(task).first = None
 
 
+def _distrust(run: ActiveRun, event: Event, retried: bool) -> None:
+    """It had a result, and that was another's perhaps: it has yet to be done. What a called workflow gave follows from what is in it."""
+    task = None if event.data.get("follows") else run.state.find(event.task)
+    if task is not None:
+        task.attempt = max(task.attempt, int(event.data.get("attempt", 0)))
+        execution(task).state = "forgiven" if retried else "lost"
+        execution(task).first = None
+
+
 def _apply(run: ActiveRun, event: Event, results: dict[str, Any]) -> None:
     state = run.state
     kind = event.kind
     if kind == "run.cancelling":
         state.cancel(event.data.get("message", "cancelled"), exits=not event.data.get("now"))
-    elif kind in ("run.timeout", "task.timeout"):
+    elif kind in ("run.timeout", "run.untrusted", "task.timeout"):
         state.time_out(event.task, event.data.get("message", ""))
     if not kind.startswith("task.") or event.data.get("follows"):
         return

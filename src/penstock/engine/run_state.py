@@ -26,7 +26,7 @@ from penstock.engine.effects import (
     StopTask,
     TaskSettled,
 )
-from penstock.engine.outcomes import BAD, failures_of, gathered, handlers_failed, outcome_of, said
+from penstock.engine.outcomes import BAD, enough_of, failures_of, gathered, handlers_failed, outcome_of, said
 from penstock.engine.ready_queue import ReadyQueue
 from penstock.engine.steps import StepState, Task, WorkflowScope
 from penstock.engine.values import Values
@@ -37,8 +37,10 @@ SUCCEEDED, FAILED, ERRORED = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED
 SKIPPED, OMITTED, CANCELLED = Outcome.SKIPPED, Outcome.OMITTED, Outcome.CANCELLED
 _CODES: Final = {SUCCEEDED: 2, FAILED: 3, ERRORED: 4, SKIPPED: 5, CANCELLED: 6}
 _PATH: Final = re.compile(r"([^\[\]#/]+)(?:\[(\d+)\])?(?:#(\d+))?\Z")
-DEEPEST: Final = 100
-"""Calls of workflows inside one another beyond this number are an error: a workflow that calls itself might never end."""
+DEEPEST: Final = 98
+"""Steps inside so many calls are an error: a workflow that calls itself might never end. With the workflow and the step that is the
+hundredth level, where Argo ends it too."""
+TOO_DEEP: Final = f"maximum recursion depth exceeded: it is {DEEPEST + 2} levels deep, the workflow being the first"
 UNKNOWN: Final[Mapping[str, str]] = {"id": "", "created": ""}
 """What expressions read of a run that does not exist yet."""
 
@@ -93,16 +95,15 @@ class RunState:
         step = plan.step
         item = None
         task = Task(state, index, 0, state.task_path(index, 1), {})
-        if plan.inner is not None and scope.depth >= DEEPEST:
-            why = f"it is {DEEPEST} calls deep: a workflow that calls itself must end somewhere"
-            self._settle_task("task.errored", task, ERRORED, {}, why)
-            return None
         try:
             if state.items is not None:
                 item = state.items[index]
                 if step.when is not None and not self.values.item_wanted(scope, step.when, item):
                     self._settle_task("task.skipped", task, SKIPPED, {}, f"{step.when.text} does not hold")
                     return None
+            if scope.depth >= DEEPEST:
+                self._settle_task("task.errored", task, ERRORED, {}, TOO_DEEP)
+                return None
             task.inputs = self.values.inputs(scope, plan, item)
         except (EvaluationError, KeyError, IndexError, TypeError) as error:
             self._settle_task("task.errored", task, ERRORED, {}, f"an input has no value: {said(error)}")
@@ -327,6 +328,8 @@ class RunState:
                 self._settle(scope, self._step_over(scope, number, *gathered(state)))
             elif not state.queued and state.open:
                 self.ready.add_step(state)
+        if outcome is SUCCEEDED and scope.phase == "main" and not scope.halted and (enough := enough_of(scope)):
+            self._halt(scope, "enough", enough)
         while scope.blocked:
             other = scope.blocked.popleft()
             other.queued = False

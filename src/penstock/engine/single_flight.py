@@ -260,6 +260,13 @@ class SingleFlight:
         batch.failures.append((failure, key))
         return self._land(key)
 
+    def forget(self, key: str) -> None:
+        """The result of this key is not to be trusted."""
+        self._landed.pop(key, None)
+        batch = self._journal.batch
+        batch.results = [row for row in batch.results if row[0] != key]
+        batch.untrusted.append(key)
+
     def preempted(self, task: Task) -> None:
         """The task was stopped and waits for quota again. Those who waited for it ask again."""
         flight = self._flights.get(task.key) if task.key else None

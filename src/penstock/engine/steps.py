@@ -194,7 +194,7 @@ class WorkflowScope:
         self.halted = ""
         """Why nothing more starts here, in words."""
         self.halt = ""
-        """The same as one of: cancelled, timeout, fail fast."""
+        """The same as one of: cancelled, now, timeout, fail fast, enough."""
         self.blocked: deque[StepState] = deque()
         """Steps that have tasks to start when others end, because only so many may run at a time."""
         self.failures: list[int] = []

@@ -11,6 +11,7 @@ import base64
 import binascii
 import json as json_
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from penstock.expressions.plain import (
     INT_MIN,
     EvaluationError,
     Meter,
+    Spelled,
     as_list,
     as_map,
     as_text,
@@ -61,12 +63,13 @@ def text(run: Meter, value: Any) -> str:
     return golang.text(value)
 
 
-def json(run: Meter, value: Any) -> Any:
-    """The value of a JSON text. Whole numbers are ints if they fit 64 bits."""
+def json(run: Meter, value: Any, spelled: Any = False) -> Any:
+    """The value of a JSON text. Whole numbers are ints if they fit 64 bits. `spelled`: numbers keep their spelling as text."""
     written = as_text("json", value)
     run.spend(len(written) // 8)
+    whole, broken = (_spelled_int, Spelled) if spelled is True else (_json_int, float)
     try:
-        found = json_.loads(written, parse_int=_json_int, parse_constant=_json_constant)
+        found = json_.loads(written, parse_int=whole, parse_float=broken, parse_constant=_json_constant)
     except (ValueError, RecursionError):
         raise EvaluationError(f"{brief(written)} is not JSON") from None
     return found
@@ -75,6 +78,11 @@ def json(run: Meter, value: Any) -> Any:
 def _json_int(digits: str) -> int | float:
     number = int(digits) if len(digits) < 20 else float(digits)
     return number if INT_MIN <= number <= INT_MAX else float(number)
+
+
+def _spelled_int(digits: str) -> int | float:
+    number = _json_int(digits)
+    return number if str(number) == digits else Spelled(digits)
 
 
 def _json_constant(name: str) -> Any:
@@ -144,9 +152,10 @@ def to_float(run: Meter, value: Any) -> float:
 # -- what Argo does with texts ----------------------------------------------------------------------------------------
 
 
-def collect(run: Meter, values: Any) -> str:
+def collect(run: Meter, values: Any, outcome: Any = "") -> str:
     """One output parameter of all items of a loop, as Argo passes it on: a JSON list of texts; of the values in those texts if every
     one of them is a JSON list or map."""
+    _some_ran("collect", outcome)
     items = [text(run, one) for one in copied(run, "collect", values) if one is not None]
     run.spend(weigh(items))
     inner: list[Any] = []
@@ -161,18 +170,62 @@ def collect(run: Meter, values: Any) -> str:
     return to_json(run, inner)
 
 
-def collect_results(run: Meter, values: Any) -> str:
-    """The results that the items of a loop printed: each must be JSON."""
-    items = [
-        json(run, one) if isinstance(one, str) else one
-        for one in copied(run, "collect_results", values)
-        if one is not None
-    ]
-    return to_json(run, items)
+_SPACE = re.compile(r'("(?:[^"\\]|\\.)*")|\s+')
+"""A string of a JSON text, or white space beside strings."""
 
 
-def collect_maps(run: Meter, columns: Any) -> str:
+def _some_ran(name: str, outcome: Any) -> None:
+    """Steps of Argo have no outputs at all if every item of the loop was skipped, or there was none."""
+    if outcome == "skipped":
+        raise EvaluationError(
+            f"{name}(): every item of the loop was skipped, so Argo has no outputs of it and never ends"
+        )
+
+
+def loop_names(run: Meter, name: Any, items: Any) -> list[str]:
+    """The names that Argo gives the items of a loop: l(0:x), l(1:a:1,b:2), l(2:[1 x])."""
+    run.spend(2 * weigh(items, ranges=True))
+    stem = as_text("loop_names", name)
+    found = copied(run, "loop_names", items)
+    run.spend(len(stem) * len(found) // 16)
+    return [f"{stem}({at}:{_item_name(one).translate(_NO_BRACKETS)})" for at, one in enumerate(found)]
+
+
+_NO_BRACKETS = {ord("("): None, ord(")"): None}
+
+
+def _item_name(item: Any) -> str:
+    match item:
+        case None:
+            return "[]"
+        case Mapping():
+            return ",".join(sorted(f"{key}:{_item_text(value)}" for key, value in item.items()))
+        case list() | tuple() | range():
+            return f"[{' '.join(map(_item_text, item))}]"
+    return _item_text(item)
+
+
+def _item_text(item: Any) -> str:
+    """JSON; a string without its quotes, and still escaped."""
+    return golang.to_json(item)[1:-1] if isinstance(item, str) else golang.to_json(item)
+
+
+def collect_results(run: Meter, values: Any, outcome: Any = "") -> str:
+    """The results that the items of a loop printed: each must be JSON, and stays as it is written."""
+    _some_ran("collect_results", outcome)
+    items = []
+    for one in copied(run, "collect_results", values):
+        if isinstance(one, str):
+            json(run, one)
+            items.append(_SPACE.sub(lambda found: found[1] or "", one))
+        elif one is not None:
+            items.append(to_json(run, one))
+    return f"[{','.join(items)}]"
+
+
+def collect_maps(run: Meter, columns: Any, outcome: Any = "") -> str:
     """All output parameters of a loop: {name: values} -> a JSON list with one map for each item."""
+    _some_ran("collect_maps", outcome)
     lists = {name: copied(run, "collect_maps", column) for name, column in as_map("collect_maps", columns).items()}
     rows = max(map(len, lists.values()), default=0)
     run.spend(rows * len(lists))
@@ -553,6 +606,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "atom": lambda run, value: govaluate.atom(text(run, value) if isinstance(value, list | tuple | range | Mapping) else value),
     "condition": lambda run, value: govaluate.holds(run, as_text("condition", value)),
     "collect": collect, "collect_results": collect_results, "collect_maps": collect_maps, "phase": phase,
+    "loop_names": loop_names,
     "split": split, "join": join, "replace": replace, "upper": _on_text("upper", str.upper), "lower": _on_text("lower", str.lower),
     "trim": trim, "trimPrefix": _on_two("trimPrefix", str.removeprefix), "trimSuffix": _on_two("trimSuffix", str.removesuffix),
     "repeat": repeat, "matches": matches, "indexOf": _position("indexOf", False), "lastIndexOf": _position("lastIndexOf", True),

@@ -39,6 +39,17 @@ class Absent:
 ABSENT = Absent()
 
 
+class Spelled(float):
+    """A number of a JSON text that keeps its spelling when it becomes text again, as items of loops do in Argo: 1.50, 1e3."""
+
+    written: str
+
+    def __new__(cls, written: str) -> Spelled:
+        found = super().__new__(cls, written)
+        found.written = written
+        return found
+
+
 class Meter(Protocol):
     """What functions see of the evaluation that calls them."""
 
@@ -58,6 +69,8 @@ def kind(value: Any) -> str:
         return "a bool"
     if isinstance(value, list | tuple | range):
         return "a list"
+    if isinstance(value, Spelled):
+        return "a double"
     names = {int: "an int", float: "a double", str: "a string", dict: "a map"}
     return names.get(type(value), "a map" if isinstance(value, Mapping) else f"a {type(value).__name__}")
 

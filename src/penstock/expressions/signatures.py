@@ -15,11 +15,11 @@ SIGNATURES: dict[str, tuple[int, int, str]] = {
     "has": (1, 1, "bool"), "truthy": (1, 1, "bool"), "format": (2, 2, "str"), "range": (1, 3, "list[int]"), "min": (2, 2, "any"),
     "max": (2, 2, "any"),
     # values that may be missing, and values as text
-    "default": (2, 2, "any"), "get": (2, 2, "any"), "text": (1, 1, "str"), "json": (1, 1, "any"), "to_json": (1, 2, "str"),
+    "default": (2, 2, "any"), "get": (2, 2, "any"), "text": (1, 1, "str"), "json": (1, 2, "any"), "to_json": (1, 2, "str"),
     "type": (1, 1, "str"), "jsonpath": (2, 2, "any"), "sprintf": (1, MANY, "str"), "toInt": (1, 1, "int"), "toFloat": (1, 1, "float"),
     # text functions of Argo and Tekton
-    "atom": (1, 1, "any"), "condition": (1, 1, "bool"), "collect": (1, 1, "str"), "collect_results": (1, 1, "str"),
-    "collect_maps": (1, 1, "str"), "phase": (1, 1, "str"),
+    "atom": (1, 1, "any"), "condition": (1, 1, "bool"), "collect": (1, 2, "str"), "collect_results": (1, 2, "str"),
+    "collect_maps": (1, 2, "str"), "phase": (1, 1, "str"), "loop_names": (2, 2, "list[str]"),
     # texts
     "split": (2, 3, "list[str]"), "join": (1, 2, "str"), "replace": (3, 4, "str"), "upper": (1, 1, "str"), "lower": (1, 1, "str"),
     "trim": (1, 2, "str"), "trimPrefix": (2, 2, "str"), "trimSuffix": (2, 2, "str"), "repeat": (2, 2, "str"),

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, Final
 
 from penstock.errors import DocumentError, NotFound, Problem, UserError, nearest
+from penstock.formats import metadata
 from penstock.formats.base import Format, Read, RunWatch, TraceFormat, Written
 from penstock.formats.documents import Document, Library
 from penstock.formats.report import Report
@@ -236,7 +237,14 @@ def vet(documents: Sequence[Document]) -> Report:
     for document in documents:
         known = format_for(document)
         (vet_schema if known is None or known.vet is None else known.vet)(document, report)
+        for one in metadata.refused(document):  # not lost: it is written as it is
+            report.changed(one.where, f"{one.message} ({one.code})", f"{one.fix[:1].upper()}{one.fix[1:]}.", one.source)
     return report
+
+
+def refused(documents: Sequence[Document]) -> list[Problem]:
+    """What Kubernetes' API server would refuse of the documents of all formats, whatever their project says."""
+    return [one for document in documents if format_of(document) for one in metadata.refused(document)]
 
 
 def status_of(data: Mapping[str, Any]) -> Status:

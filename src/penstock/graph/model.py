@@ -396,6 +396,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Enough:
+    """All of these steps, or any one of them. A step that was skipped counts with all of them, but not alone."""
+
+    steps: tuple[str, ...]
+    of: str = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
     name: str
     params: tuple[Parameter, ...] = ()
@@ -415,6 +423,8 @@ class Workflow:
     judged_by: str = "handled"
     """When has it failed? `handled`: a step failed, and no step that waits for it ran. `leaves`: a branch ended in failure:
     the last step of it that ran, as in Argo's DAGs."""
+    enough: Enough | None = None
+    """As soon as this much of it has succeeded, the workflow has: nothing more starts, and what runs is stopped."""
     locks: tuple[Lock, ...] = ()
     """Held while it runs."""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -427,6 +437,7 @@ class Workflow:
 
 
 JUDGED_BY: Final = ("handled", "leaves")
+ENOUGH_OF: Final = ("all", "any")
 
 
 # -- reading a workflow -----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.expressions.parse import Expr, Node, reference, replace
 from penstock.graph import codec
 from penstock.graph.codec import canonical, digest_of, encode, encode_value
-from penstock.graph.model import MISSING, Edge, Lock, Nested, Output, Parameter, Retry, Step, Workflow, edges_of
+from penstock.graph.model import MISSING, Edge, Enough, Lock, Nested, Output, Parameter, Retry, Step, Workflow, edges_of
 from penstock.graph.order import topological
 from penstock.graph.rewrite import as_node, map_step, map_value
 from penstock.plan.dedupe import content_keys
@@ -107,6 +107,8 @@ def merge(workflows: Sequence[tuple[Workflow, Mapping[str, Any]]], name: str | N
     ]
     change = {id(plan): each for plan, each in zip(plans, rewrite, strict=True)}
     queue, priority = _common(plans, "queue"), _common(plans, "priority")
+    if len(plans) > 1 and any(plan.workflow.enough is not None for plan in plans):
+        notes.append("enough was left out: what is enough for one of the workflows is not enough for all")
     for attribute in ("unit", "fail_fast", "judged_by", "labels", "extra"):
         if len({canonical(encode_value(getattr(plan.workflow, attribute))) for plan in plans}) > 1:
             notes.append(f"{attribute} differs between the workflows; what is not the same in all was left out")
@@ -123,13 +125,20 @@ def merge(workflows: Sequence[tuple[Workflow, Mapping[str, Any]]], name: str | N
         fail_fast=bool(_common(plans, "fail_fast")), judged_by=_common(plans, "judged_by") or "handled", locks=_locks(plans, rewrite),
         extra=plans[0].workflow.extra if all(plan.workflow.extra == plans[0].workflow.extra for plan in plans) else {}, definitions=definitions,
         labels={key: value for key, value in plans[0].workflow.labels.items() if all(p.workflow.labels.get(key) == value for p in plans)},
-        doc=plans[0].workflow.doc if len(plans) == 1 else "",
+        enough=_enough(plans, by_plan), doc=plans[0].workflow.doc if len(plans) == 1 else "",
     )  # fmt: skip
     origin = {
         called[identity]: tuple(f"{member.label}/{member.step.name}" for member in group)
         for identity, group in groups.items()
     }
     return Merged(workflow, origin, tuple(plans), tuple(dict.fromkeys(notes)))
+
+
+def _enough(plans: Sequence[Plan], names: Mapping[int, Mapping[str, str]]) -> Enough | None:
+    enough = plans[0].workflow.enough if len(plans) == 1 else None
+    if enough is None:
+        return None
+    return dataclasses.replace(enough, steps=tuple(names[id(plans[0])][name] for name in enough.steps))
 
 
 def _distinct(plans: Iterable[Plan]) -> list[Plan]:

@@ -34,6 +34,7 @@ def prune(workflow: Workflow, until: Sequence[str], links: Mapping[str, Links]) 
         steps=tuple(step for step in workflow.steps if step.name in keep),
         on_exit=tuple(step for step in workflow.on_exit if set(before[step.name]) <= keep | exits),
         outputs=tuple(output for output in workflow.outputs if _reads(output) <= keep),
+        enough=None,  # the steps that were asked for must all be done
     )
 
 

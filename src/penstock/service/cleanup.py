@@ -113,6 +113,9 @@ class Cleanup:
                 if not used and self._age(path) > YOUNG:
                     self.plan.folders[path] = _size(path)
         if self._remove_blobs:
+            for path, size, at in self._blobs.leftovers():
+                if self.now - at > YOUNG:
+                    self.plan.folders[path] = size
             listed = list(self._blobs.all())
             used_blobs = self.store.maintenance.referenced_blobs()
             self.plan.blobs = {

@@ -25,6 +25,7 @@ TARGETS = ("argo", "tekton", "jobset", "job", "penstock", "python", "mermaid", "
 """For the help. Formats of other packages come on top: see formats.registry."""
 OPENING = "something must open these gates, or the workflow waits for ever. Penstock has no controller for that yet; penstock gate --help says how"
 """For everything that Kueue does not open by itself."""
+IDLE = "nothing here asks for resources (requests of cpu, memory, …), so nothing waits: there are no gates"
 OWN = ("penstock", "python", "mermaid", "dot")
 """Targets that are no foreign format."""
 
@@ -161,12 +162,19 @@ def _bundle(workflow: Workflow) -> bytes | None:
 def gate(target: str, unit: str, by: str) -> Conversion:
     """Manifests that wait in a queue before each of their stages. Raises UserError."""
     from penstock.formats.gates.documents import gate_documents
+    from penstock.formats.gates.marks import is_gated
 
     path, _ = workflows.existing(target)
     library = _manifests(path)
-    found = _dumped(gate_documents(with_neighbours(library, path), unit, by), len(library.documents))
+    problems = registry.refused(library.documents)
+    if problems:
+        raise DocumentError(problems)
+    written = gate_documents(with_neighbours(library, path), unit, by)
+    found = _dumped(written, len(library.documents))
+    if not any(map(is_gated, written.documents[: len(library.documents)])):
+        found.notes = (IDLE,)
     waits = [document for document in library.documents if document.kind not in ("JobSet", "Job") or by == "pods"]
-    if waits and any(entry.kind == "changed" for entry in found.report.entries):
+    if waits and not found.notes and any(entry.kind == "changed" for entry in found.report.entries):
         found.notes = (OPENING,)
     return found
 

@@ -20,7 +20,7 @@ from penstock.plan.make import Plan
 from penstock.plan.reserve import Reservation
 from penstock.plan.stages import Stage
 from penstock.service.amounts import amount, figure
-from penstock.service.queues import no_such_queue, objects_in
+from penstock.service.queues import named_queues, no_such_queue, objects_in
 
 MOST_PROBLEMS = 10
 """Reservations that are named, of those that ask for too much."""
@@ -32,7 +32,9 @@ def vet(replica: QuotaReplica, plan: Plan, queue: str | None = None) -> tuple[Pr
     named = _queue_names(plan)
     problems = []
     if replica.configured:
-        problems = [no_such_queue(replica, *one) for one in named if queue_called(replica.scheduler, one[0]) is None]
+        problems = [
+            no_such_queue(replica.scheduler, *one) for one in named if queue_called(replica.scheduler, one[0]) is None
+        ]
     problems += unknown_priorities(replica, plan)
     if plan.unit is Unit.WORKFLOW and len(named) > 1:
         message = "its steps are in several queues, and the unit is the whole workflow, which can be in one only"
@@ -114,7 +116,7 @@ def namespace_refusal(replica: QuotaReplica, workload: Workload) -> str:
 def emptied(replica: QuotaReplica) -> Scheduler:
     """The same queues without any Workload."""
     queues = Scheduler(replica.scheduler.config)
-    queues.apply(objects_in(replica.scheduler), 0.0)
+    queues.apply(objects_in(replica.scheduler, named_queues(replica.scheduler)), 0.0)
     queues.apply(with_own_names(queues), 0.0)
     return queues
 

@@ -124,6 +124,11 @@ def unknown_fields(path: Path) -> list[Entry]:
     return registry.vet(library_of(path).documents).of("lost")
 
 
+def refused(path: Path, name: str | None = None) -> list[Problem]:
+    """What the API server would refuse of the workflow in this file or folder. Raises UserError."""
+    return registry.refused([registry.root(library_of(path), name, str(path))])
+
+
 def names_in(path: Path) -> list[str]:
     """The workflows of a file or folder. Raises UserError."""
     return [document.name for document in registry.roots(library_of(path))]

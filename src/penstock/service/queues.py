@@ -59,8 +59,8 @@ class _Ungated:
         return [one for one in self._store.workloads(after) if one.state != "gated"]
 
 
-def objects_in(queues: Scheduler) -> list[Object]:
-    """Everything that is configured, without the LocalQueues that were made so that a ClusterQueue can be named directly."""
+def objects_in(queues: Scheduler, named: Iterable[LocalQueue]) -> list[Object]:
+    """Everything that is configured, with these LocalQueues."""
     parts: Iterable[Mapping[str, Any]] = (
         queues.flavors,
         queues.cohorts,
@@ -69,11 +69,11 @@ def objects_in(queues: Scheduler) -> list[Object]:
         queues.namespaces,
         queues.checks,
     )
-    return [*(one for part in parts for one in part.values()), *(named_queues(queues))]
+    return [*(one for part in parts for one in part.values()), *named]
 
 
 def named_queues(queues: Scheduler) -> list[LocalQueue]:
-    """The LocalQueues that are configured."""
+    """The LocalQueues that are configured, without those that were made so that a ClusterQueue can be named directly."""
     return [
         queue
         for queue in queues.local_queues.values()
@@ -208,25 +208,26 @@ def _mark(path: Path, text: str) -> tuple[str, str]:
 # -- one queue --------------------------------------------------------------------------------------------------------
 
 
-def find_queue(replica: QuotaReplica, name: str) -> ClusterQueue | LocalQueue:
-    """A ClusterQueue, or a LocalQueue (`team-a`, or `namespace/team-a`). A ClusterQueue wins over a LocalQueue of the same name.
+def find_queue(
+    queues: Scheduler, named: Iterable[LocalQueue], name: str, configured: bool = True
+) -> ClusterQueue | LocalQueue:
+    """A ClusterQueue, or one of the LocalQueues (`team-a`, or `namespace/team-a`). A ClusterQueue wins over a LocalQueue of the same name.
     Raises NotFound, or UserError if several LocalQueues have the name."""
-    if name in replica.scheduler.cluster_queues:
-        return replica.scheduler.cluster_queues[name]
-    found = [one for one in named_queues(replica.scheduler) if name in (one.name, one.key)]
+    if name in queues.cluster_queues:
+        return queues.cluster_queues[name]
+    found = [one for one in named if name in (one.name, one.key)]
     if not found:
-        if not replica.configured:
+        if not configured:
             message = f"there is no queue {name!r}, only this machine itself ({MACHINE})"
             raise NotFound(Problem("P812", message, "penstock queue apply FILE makes queues"))
-        raise NotFound(no_such_queue(replica, name))
+        raise NotFound(no_such_queue(queues, name))
     if len(found) > 1:
         raise _ambiguous(name, [one.key for one in found])
     return found[0]
 
 
-def no_such_queue(replica: QuotaReplica, name: str | None, where: str = "") -> Problem:
+def no_such_queue(queues: Scheduler, name: str | None, where: str = "") -> Problem:
     """`name`: None if none was given, and it is not clear which queue is meant."""
-    queues = replica.scheduler
     known = sorted({queue.name for queue in queues.local_queues.values()} | set(queues.cluster_queues))
     if name is None and known:
         fix = f"say which: --queue {known[0]}; there are: {', '.join(known)}"
@@ -246,7 +247,7 @@ def set_stop(store: Store, name: str, stop: Stop) -> str:
     from penstock.admission.manifests.write import document
 
     replica = replica_of(store.queues)
-    found = find_queue(replica, name)
+    found = find_queue(replica.scheduler, named_queues(replica.scheduler), name, replica.configured)
     if not replica.configured:
         fix = "penstock queue apply FILE makes queues that can be stopped"
         raise UserError(Problem("P812", "this machine itself cannot be drained or stopped", fix))

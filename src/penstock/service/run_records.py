@@ -15,6 +15,7 @@ from penstock.store.records import FINAL, EngineRecord, RunRecord
 from penstock.store.sql import Store
 
 if TYPE_CHECKING:
+    from penstock.engine.blueprint import Blueprint
     from penstock.graph.model import Workflow
 
 STARTING: Final = 15.0
@@ -62,6 +63,15 @@ def workflow_of(store: Store, run: RunRecord) -> Workflow:
     from penstock.graph import codec
 
     return codec.from_data(json.loads(store.runs.document(run.digest)), run.id)
+
+
+def blueprint_of(store: Store, run: RunRecord) -> Blueprint:
+    """Its workflow as an engine needs it, and whoever folds its log."""
+    from penstock.engine.blueprint import blueprints
+    from penstock.graph.links import links_of
+
+    workflow = workflow_of(store, run)
+    return blueprints(workflow, links_of(workflow))
 
 
 # -- state and owner --------------------------------------------------------------------------------------------------

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 from penstock import rights
 from penstock.engine.active_run import ActiveRun
-from penstock.engine.blueprint import Blueprint, blueprints
+from penstock.engine.blueprint import blueprints
 from penstock.engine.engine import Engine
 from penstock.errors import Problem
-from penstock.graph.links import links_of
 from penstock.plan.make import uninterrupted
 from penstock.service import secrets
 from penstock.service.hosting import Host
-from penstock.service.run_records import RunConflict, find, owned_problem, owner_alive, workflow_of
+from penstock.service.run_records import RunConflict, blueprint_of, find, owned_problem, owner_alive, workflow_of
 from penstock.service.submission import Functions, Submission
 from penstock.settings import Settings
 from penstock.store.records import FINAL, RunRecord
@@ -134,11 +133,6 @@ def own(store: Store, engine: str, run: RunRecord) -> RunRecord:
     found = store.runs.by_number(run.number)
     assert found is not None
     return found
-
-
-def blueprint_of(store: Store, run: RunRecord) -> Blueprint:
-    workflow = workflow_of(store, run)
-    return blueprints(workflow, links_of(workflow))
 
 
 def spawn(settings: Settings, id: str) -> int:

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,13 +96,16 @@ class Submission:
         ):
             if value:
                 self.options[name] = value
+
+    @cached_property
+    def _document(self) -> str:
+        """The workflow as it is recorded. Written when it is needed first: what is only simulated has none."""
         with uninterrupted():
-            self._document = codec.to_json(self.workflow)
-        self._note_secrets()
+            return codec.to_json(self.workflow)
 
     def _note_secrets(self) -> None:
-        """Raises UserError if a secret is not given."""
-        if "secrets" not in self._document:
+        """When it is to be run: which secrets it is given. Raises UserError if one is not there."""
+        if "secrets" in self.options or "secrets" not in self._document:
             return
         from penstock.service import secrets
 
@@ -113,7 +117,8 @@ class Submission:
 
     def pack(self, settings: Settings) -> Functions:
         """Store copies of the author's code and of the files given as parameters, so that later edits do not reach this run. Returns
-        the functions that are loaded in this process."""
+        the functions that are loaded in this process. Raises UserError if a secret is not given."""
+        self._note_secrets()
         stores.prepare(settings)
         for param in self.workflow.params:
             if param.name in self.params:
@@ -174,6 +179,7 @@ class Submission:
         return tuple(one for name, one in found.items() if before.get(name) != self.params[name])
 
     def record(self, store: Store, now: float | None = None) -> RunRecord:
+        self._note_secrets()
         document = self._document
         with uninterrupted():
             digest = codec.digest_of_text(document)
@@ -184,6 +190,7 @@ class Submission:
     def unfinished(self, store: Store) -> RunRecord | None:
         """The last run of the same workflow with the same parameters, if it was interrupted and no engine owns it. Runs with other
         parameters may have been started since."""
+        self._note_secrets()
         name = self.workflow.name
         run = next(filter(self._repeats, store.runs.newest(state=ACTIVE, workflow=name)), None)
         if run is None or owner_alive(store, run) is not False:

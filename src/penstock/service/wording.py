@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.service.amounts import amount, figure, short_name, spell, vector
@@ -22,6 +22,26 @@ _NUMBER = re.compile(r"\+\d+\Z")
 def workload_name(key: str) -> str:
     """A Workload as users know it: `default/flow-1/train+2` is flow-1/train."""
     return _NUMBER.sub("", key.partition("/")[2])
+
+
+def renamed(reason: Reason, name: Callable[[str], str]) -> dict[str, Any]:
+    """A reason with other names for its Workloads. `workload_name` gives them back as they are."""
+    found = dict(reason)
+    for field in ("ahead", "waits_for"):
+        if field in found:
+            found[field] = [f"/{name(key)}" for key in found[field]]
+    if "short" in found:
+        found["short"] = [_renamed(one, name) for one in found["short"]]
+    return found
+
+
+def _renamed(one: Reason, name: Callable[[str], str]) -> dict[str, Any]:
+    found = dict(one)
+    if "holders" in found:
+        found["holders"] = [{**each, "workload": f"/{name(each['workload'])}"} for each in found["holders"]]
+    if "enough" in found:
+        found["enough"] = [f"/{name(key)}" for key in found["enough"]]
+    return found
 
 
 def names(keys: Iterable[str], most: int = 3) -> str:
@@ -59,7 +79,12 @@ def place_of(reason: Reason) -> str:
     """`in queue team-a`; as long as no queue is configured, `for this machine`; `for lock m`."""
     if reason.get("why") in ("lock", "worker"):
         return f"for lock {reason['lock']}" if reason["why"] == "lock" else "for a worker"
-    return "for this machine" if reason.get("cluster_queue") == MACHINE else f"in queue {queue_name(reason)}"
+    return "for this machine" if is_machine(reason) else f"in queue {queue_name(reason)}"
+
+
+def is_machine(reason: Reason) -> bool:
+    """Does it wait for this machine, as long as no queue is configured?"""
+    return reason.get("cluster_queue") == MACHINE and not reason.get("cluster")
 
 
 def cause(reason: Reason) -> str:
@@ -95,7 +120,11 @@ def cause(reason: Reason) -> str:
         case "gated":
             return f"gated by {detail}"
         case "deactivated":
-            return "it was deactivated"
+            return f"it was deactivated{f' ({detail})' if detail else ''}"
+        case "fits":
+            return "it fits, and Kueue has not admitted it yet"
+        case "unseen":
+            return "you may not see the queues of the whole cluster; Kueue itself says why"
         case "lock":
             return lock_cause(reason)
         case "worker":
@@ -138,7 +167,7 @@ def missing_of(shortages: Sequence[Reason]) -> str:
 
 def too_much(reason: Reason) -> str:
     """What it asks for that it can never have."""
-    machine = reason.get("cluster_queue") == MACHINE
+    machine = is_machine(reason)
     for one in reason.get("short", ()):
         asks = f"it asks for {amount(one['asked'], one['resource'])}"
         if one.get("kind") == "exceedsMax" and one["most"]:
@@ -201,7 +230,7 @@ def _sentence(reason: Reason) -> str:
     kind, rule = reason.get("why", ""), str(reason.get("rule", ""))
     by_rule = f" ({rule})" if rule else ""
     match kind:
-        case "quota" if reason.get("cluster_queue") == MACHINE:
+        case "quota" if is_machine(reason):
             return "not enough of this machine is free"
         case "quota":
             return f"not enough of the {rule or 'quota'} is free"
@@ -270,13 +299,17 @@ def remedies(reason: Reason, me: str = "") -> list[str]:
     waits = reason.get("waits_for", ())
     if waits:
         found.append(f"it starts when {names(waits)} {'has' if len(waits) == 1 else 'have'} stopped")
+    return found + (_cluster_remedies(reason) if reason.get("cluster") else _local_remedies(reason))
+
+
+def _local_remedies(reason: Reason) -> list[str]:
+    """What can be done on this machine."""
+    kind, found = reason.get("why", ""), []
     elsewhere = reason.get("elsewhere", ())
     if elsewhere:
         found.append(f"it would start now in queue {' or '.join(elsewhere)}: --queue {elsewhere[0]}")
     if kind == "stopped":
-        detail = str(reason.get("detail", ""))
-        name = detail.partition(":")[0].rpartition(" ")[2].removeprefix("default/") or queue_name(reason)
-        found.append(f"penstock queue resume {name}")
+        found.append(f"penstock queue resume {_stopped(reason)[1].removeprefix('default/') or queue_name(reason)}")
     elif kind in ("never", "no flavor"):
         found.append("ask for less, or give the queue more: penstock queue apply FILE")
     elif kind in ("no queue", "inactive queue"):
@@ -284,6 +317,54 @@ def remedies(reason: Reason, me: str = "") -> list[str]:
     elif kind == "backoff" and reason.get("until"):
         found.append(f"it is tried again at {clock(reason['until'])}")
     return found
+
+
+def _cluster_remedies(reason: Reason) -> list[str]:
+    """What can be done in a cluster."""
+    kind, found = reason.get("why", ""), []
+    namespace = str(reason.get("queue", "")).partition("/")[0]
+    elsewhere = reason.get("elsewhere", ())
+    if elsewhere:
+        found.append(f"it would start now in queue {' or '.join(elsewhere)}: submit it with that queue's label")
+    match kind:
+        case "stopped":
+            of, name = _stopped(reason)
+            where, _, name = name.rpartition("/")
+            found.append(
+                f"kubectl patch {of.lower()} {name}{f' -n {where}' if where else ''} --type merge "
+                """-p '{"spec":{"stopPolicy":"None"}}'"""
+            )
+        case "never" | "no flavor":
+            found.append(f"ask for less, or give it more: kubectl edit clusterqueue {reason.get('cluster_queue')}")
+        case "no queue":
+            found.append(f"kubectl get localqueues -n {namespace} lists those there are; or create it")
+        case "inactive queue":
+            found.append(f"kubectl describe clusterqueue {reason.get('cluster_queue')}")
+        case "namespace":
+            found.append(
+                f"label the namespace as the queue's namespaceSelector wants: kubectl label namespace {namespace} …"
+            )
+        case "backoff" if reason.get("until"):
+            found.append(f"it is tried again at {clock(reason['until'])}")
+        case "deactivated":
+            space, _, name = str(reason.get("workload", "")).partition("/")
+            found.append(
+                f"kubectl patch workload {name} -n {space} --type merge "
+                """-p '{"spec":{"active":true}}' lets it wait again"""
+            )
+        case "leaving":
+            found.append("it waits again as soon as its pods have ended")
+        case "fits":
+            found.append("Kueue tries again about once a second; if this stays, its own words below say more")
+        case "new":
+            found.append("if this stays, see whether Kueue runs: kubectl get pods -n kueue-system")
+    return found
+
+
+def _stopped(reason: Reason) -> tuple[str, str]:
+    """Kind and name of the queue that is stopped: from `LocalQueue default/a: stopPolicy Hold`."""
+    kind, _, name = str(reason.get("detail", "")).partition(":")[0].rpartition(" ")
+    return kind, name
 
 
 def _each_enough(shortages: Sequence[Reason]) -> list[str]:

@@ -94,6 +94,16 @@ def unknown_fields(target: str) -> list[Entry]:
     return manifests.unknown_fields(path)
 
 
+def refused(target: str) -> list[Problem]:
+    """What the API server of a cluster would refuse of a manifest: a missing or wrong name, wrong labels. Raises UserError."""
+    path, name = _split(target)
+    if not _has_manifests(path):
+        return []
+    from penstock.service import manifests
+
+    return manifests.refused(path, name)
+
+
 def targets_in(target: str) -> list[str]:
     """A target for each workflow in a file or folder of manifests, if there are several and none was named."""
     path, name = _split(target)

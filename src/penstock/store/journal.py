@@ -70,6 +70,7 @@ class JournalRepository:
         ):
             if rows:
                 db.many(name, rows)
+        db.write_within("drop_results", batch.untrusted)
         db.write_within("drop_leases", batch.released, engine)
         db.write_within("drop_requests", batch.handled)
 

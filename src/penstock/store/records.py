@@ -175,6 +175,8 @@ class WriteBatch:
     """(run, task) -> (run, task, step, state, attempt, key, started, ended, info as JSON text)"""
     results: list[tuple[str, str, int, str, float]] = field(default_factory=list)
     """(key, outputs as JSON text, run, task, at). An older result of the key is replaced."""
+    untrusted: list[str] = field(default_factory=list)
+    """Keys whose result is to be forgotten."""
     released: list[str] = field(default_factory=list)
     """Keys whose lease ends."""
     failures: list[tuple[str, str]] = field(default_factory=list)
@@ -196,6 +198,7 @@ class WriteBatch:
         return bool(
             self.events
             or self.results
+            or self.untrusted
             or self.released
             or self.failures
             or self.served
@@ -210,6 +213,7 @@ class WriteBatch:
             self.events
             or self.tasks
             or self.results
+            or self.untrusted
             or self.released
             or self.failures
             or self.served
@@ -233,6 +237,7 @@ class WriteBatch:
             self.events,
             self.tasks,
             self.results,
+            self.untrusted,
             self.released,
             self.failures,
             self.served,

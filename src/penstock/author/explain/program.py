@@ -88,6 +88,8 @@ class ProgramWriter:
             yield f"uses=[{', '.join(self._written.variables[name] for name in names)}]"
         if workflow.judged_by != "handled":
             yield f"judged_by={workflow.judged_by!r}"
+        if workflow.enough is not None:
+            yield f"enough={built(workflow.enough)}"
         if workflow.locks:
             yield f"locks=[{', '.join(map(built, workflow.locks))}]"
         if workflow.extra:

@@ -44,9 +44,10 @@ def prepare_function(files: ContainerFiles, image: str) -> list[str]:
 
 def read_function_result(files: ContainerFiles) -> CallResult | None:
     """Copies what it has stored to the artifact store. None: it ended before it had a result. Raises ValueError."""
-    result = function_main.read_result(files.folder / "call")
-    if result is None:
+    found = function_main.read_result(files.folder / "call")
+    if found is None:
         return None
+    result, _ = found  # the files that it returned were its container's own
     theirs, ours = Blobs(files.folder / "call" / "blobs"), files.context.blobs
     waiting = list(_stored_in(result[1]))
     while waiting:

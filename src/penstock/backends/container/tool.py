@@ -14,7 +14,6 @@ from pathlib import Path
 
 from penstock import rights
 from penstock.backends.attempt import CannotRun
-from penstock.backends.secrets import without_secrets
 from penstock.backends.secrets.masked_log import MaskedLogs
 from penstock.backends.tools import CONTAINER_TOOLS, ToolResult, ask, find, last_line
 from penstock.errors import Problem, UserError
@@ -37,7 +36,7 @@ class ContainerTool:
         except ValueError as error:
             raise CannotRun(f"PENSTOCK_CONTAINER_OPTIONS cannot be read: {error}") from None
         self.words = tool
-        self._environ = without_secrets(environ)
+        self._environ = dict(environ)
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
@@ -34,7 +35,7 @@ SECRETS = "PENSTOCK_SECRET_TEXTS"
 """The variable with the texts of the secrets among its inputs. call.json has their names."""
 
 if TYPE_CHECKING:
-    from penstock.backends.base import AttemptSpec
+    from penstock.backends.base import AttemptSpec, TakenFiles
 
 
 def secret_env(spec: AttemptSpec) -> dict[str, str]:
@@ -63,18 +64,22 @@ def write_call(spec: AttemptSpec, folder: Path, blobs: Blobs, cache: str) -> Non
     (folder / "call.json").write_text(text, encoding="utf-8")
 
 
-def read_result(folder: Path) -> CallResult | None:
+def read_result(folder: Path) -> tuple[CallResult, TakenFiles | None] | None:
     """None: the process ended before it had a result."""
     try:
         with open_regular(folder / "result.json", follow=False) as file:
             found = values.loads(file.read().decode())
     except (OSError, ValueError):
         return None
-    outcome, outputs, exception, message, trace = found
-    return outcome, outputs, exception, message, trace
+    (outcome, outputs, exception, message, trace), taken = found
+    from penstock.backends.base import TakenFiles
+
+    files = None if taken is None else TakenFiles(taken[0], taken[1], tuple(taken[2]))
+    return (outcome, outputs, exception, message, trace), files
 
 
-def run(folder: Path) -> CallResult:
+def run(folder: Path) -> tuple[CallResult, tuple[str, ...]]:
+    """The result, and what `FunctionCall.taken` has."""
     given = values.loads((folder / "call.json").read_text(encoding="utf-8"))
     root, own_only, pickles = given["blobs"]
     blobs = Blobs(root, own_only, pickles, Limits(*given["limits"]))
@@ -84,18 +89,19 @@ def run(folder: Path) -> CallResult:
             given["bundle"], given["module"], given["name"], given["code"], given["working_directory"]
         )
     except Exception as error:
-        return (ERRORED, {}, *described(error, with_traceback=error.__cause__ is not None))
+        return (ERRORED, {}, *described(error, with_traceback=error.__cause__ is not None)), ()
     outputs = tuple((name, type_) for name, type_ in given["outputs"])
     inputs = filled(given["inputs"], json.loads(os.environ.pop(SECRETS, "{}")))
-    return FunctionCall(function, outputs, frozenset(given["texts"])).run(inputs, blobs, lambda: folder / "in")
+    call = FunctionCall(function, outputs, frozenset(given["texts"]))
+    return call.run(inputs, blobs, lambda: folder / "in"), call.taken
 
 
 def main(folder: Path) -> int:
-    pid = os.getpid()
-    result = run(folder)
+    pid, began = os.getpid(), monotonic()
+    result, paths = run(folder)
     if os.getpid() != pid:
         os._exit(0)  # the function forked, and this is the child
-    text = values.dumps(list(result))
+    text = values.dumps([list(result), [began, monotonic(), paths] if paths else None])
     (folder / "result.json.new").write_text(text, encoding="utf-8")
     os.replace(folder / "result.json.new", folder / "result.json")
     if result[0] == "succeeded":

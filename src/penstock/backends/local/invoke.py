@@ -9,10 +9,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from time import time
 from typing import Any
 
 from penstock.artifacts import values
 from penstock.artifacts.blobs import Blobs
+from penstock.artifacts.changed import changed_since
 from penstock.artifacts.finish import finishing
 from penstock.artifacts.plain import fields_of
 from penstock.artifacts.rebuild import Misfit, builder, result_check
@@ -30,7 +32,7 @@ CallResult = tuple[str, dict[str, Any], str, str, str]
 class FunctionCall:
     """A function, with what its step declares."""
 
-    __slots__ = ("check", "convert", "function", "only", "outputs", "plain_types", "texts")
+    __slots__ = ("check", "convert", "function", "only", "outputs", "plain_types", "taken", "texts")
 
     def __init__(self, function: Callable[..., Any], outputs: Outputs, texts: frozenset[str]) -> None:
         self.function = finishing(function)
@@ -44,8 +46,11 @@ class FunctionCall:
             _AS_THEY_ARE.get(outputs[0][1], _NONE) if self.only is not None and self.check is None else _NONE
         )
         """Results of exactly these types need no check."""
+        self.taken: tuple[str, ...] = ()
+        """Files and folders that the last call returned, if they were changed meanwhile."""
 
     def run(self, inputs: dict[str, Any], blobs: Blobs, folder: Callable[[], Path]) -> CallResult:
+        began, self.taken = time(), ()
         if self.convert is not None or not all(type(value) in _PLAIN for value in inputs.values()):
             try:
                 inputs = self._loaded(inputs, blobs, folder)
@@ -57,7 +62,7 @@ class FunctionCall:
             return (FAILED, {}, *described(error))
         if type(returned) in self.plain_types and (type(returned) is not str or len(returned) < _SHORT):
             return SUCCEEDED, {self.only: returned}, "", "", ""  # type: ignore[dict-item]
-        return self._stored(returned, blobs)
+        return self._stored(returned, blobs, began)
 
     def _loaded(self, inputs: dict[str, Any], blobs: Blobs, folder: Callable[[], Path]) -> dict[str, Any]:
         ready = {name: values.load_value(value, blobs, folder) for name, value in inputs.items()}
@@ -66,9 +71,10 @@ class FunctionCall:
                 ready[name] = str(ready[name])
         return self.convert(ready) if self.convert is not None else ready
 
-    def _stored(self, returned: Any, blobs: Blobs) -> CallResult:
+    def _stored(self, returned: Any, blobs: Blobs, began: float) -> CallResult:
         from penstock.expressions.types import parse
 
+        taken: list[Path] = []
         try:
             if self.check is not None:
                 _checked(self.check, returned)
@@ -76,10 +82,14 @@ class FunctionCall:
                 parts: Mapping[str, Any] = {self.only: returned}
             else:
                 parts = _several(returned, [name for name, _ in self.outputs]) if self.outputs else {}
-            return SUCCEEDED, {
-                name: values.store_value(parts[name], blobs, type_=parse(type_), name="what it returned" if self.only else name)
+            called = "what it returned" if self.only else ""
+            outputs = {
+                name: values.store_value(parts[name], blobs, type_=parse(type_), name=called or name, taken=taken)
                 for name, type_ in self.outputs
-            }, "", "", ""  # fmt: skip
+            }
+            if taken:
+                self.taken = changed_since(taken, began)
+            return SUCCEEDED, outputs, "", "", ""
         except ValueError as error:
             return FAILED, {}, "", _line(str(error)), ""
         except Exception as error:

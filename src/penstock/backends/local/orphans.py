@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.backends.base import Orphan
 
@@ -51,17 +52,38 @@ def name_orphans(home: Path, engines: Collection[str]) -> list[Orphan]:
 
 
 class Runaways:
-    """What left the group of a process, with setsid, and did not end with it. It still has the variables that the process was given."""
+    """What left the group of a process, with setsid, and did not end with it. It still has the variables that the process was given; or it
+    was seen while it was a descendant of the process."""
 
-    def __init__(self, since: int, marks: Mapping[str, str], known: Collection[int] = ()) -> None:
+    def __init__(self, since: int, marks: Mapping[str, str], known: Collection[int] = (), family: bool = False) -> None:
         self._since = since
         """The process: whatever it started has a higher number, unless the numbers began anew."""
         self._marks = marks
         self._known = known
         """Running processes that are somebody else's, by their numbers: their environment need not be read."""
+        self._family = family
+        """Look for descendants too: the process adopts those of them that lose their parents."""
+        self._seen: dict[int, str] = {}
+        """Descendants outside of its group, with the times at which they began."""
 
     def find(self) -> list[int]:
-        """Costs next to nothing if no process at all was started after it."""
+        """Costs next to nothing if no process at all was started after it, and no family is looked for."""
+        found = self._marked()
+        if not self._family and not self._seen:
+            return found
+        running = _running()
+        if self._family:  # its group is still there, and is not asked for
+            left = {pid for pid, process in running.items() if process.group != self._since}
+            found = [pid for pid in found if pid in left]
+            self._seen |= {pid: running[pid].began for pid in _descendants(self._since, running) if pid in left}
+        old = [pid for pid, began in self._seen.items() if pid in running and running[pid].began == began]
+        return list(dict.fromkeys((*found, *old)))
+
+    def orphaned(self) -> None:
+        """The process has ended. Whoever has its number from now on is somebody else."""
+        self._family = False
+
+    def _marked(self) -> list[int]:
         last = _last_pid()
         if self._since <= last < self._since + _FEW:
             numbers: Iterable[int] = range(self._since + 1, last + 1)
@@ -83,6 +105,39 @@ class Runaways:
     def end(self) -> list[int]:
         """At once. May take a moment. Returns whom it ended."""
         return _end_all(self.find)
+
+
+class _Process(NamedTuple):
+    parent: int
+    group: int
+    began: str
+
+
+def _running() -> dict[int, _Process]:
+    """All processes that run; zombies do not."""
+    found = {}
+    with suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with suppress(OSError, ValueError, IndexError):
+                    with open(f"/proc/{name}/stat", "rb", buffering=0) as file:
+                        fields = file.read().decode(errors="replace").rpartition(")")[2].split()
+                    if fields[0] not in "ZX":
+                        found[int(name)] = _Process(int(fields[1]), int(fields[2]), fields[19])
+    return found
+
+
+def _descendants(pid: int, running: Mapping[int, _Process]) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for one, process in running.items():
+        children.setdefault(process.parent, []).append(one)
+    found: list[int] = []
+    waiting = list(children.get(pid, ()))
+    while waiting:
+        one = waiting.pop()
+        found.append(one)
+        waiting += children.get(one, ())
+    return found
 
 
 def _end_all(find: Callable[[], list[int]]) -> list[int]:

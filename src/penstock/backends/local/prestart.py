@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock import rights
-from penstock.backends.secrets import without_secrets
-from penstock.urls import for_tasks
+from penstock.backends.environment import for_tasks
 
 _MAIN = f"""import sys
 sys.path.append({str(Path(__file__).parents[3])!r})
@@ -36,7 +35,7 @@ class StartedWorker:
         life_theirs, self._life = os.pipe()
         given = (theirs.fileno(), self.tickets_theirs, life_theirs)
         environ = {
-            **without_secrets(environ),
+            **environ,
             "PENSTOCK_ENGINE": engine,
             "PENSTOCK_HOME": str(home),
             "PENSTOCK_WORKER_LOG": str(path),

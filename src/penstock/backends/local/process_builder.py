@@ -7,11 +7,11 @@ import os
 from penstock.backends import folders
 from penstock.backends.attempt import for_replica, penstock_env, replica_folder, replica_logs, step_env
 from penstock.backends.base import AttemptSpec, BackendContext
+from penstock.backends.environment import for_tasks
 from penstock.backends.local import command, function_main, shims
 from penstock.backends.local.files import HostFiles, make_files, start_folder
 from penstock.backends.local.pod import HostPod
 from penstock.backends.local.process_attempt import HostProcess, ProcessAttempt
-from penstock.backends.secrets import without_secrets
 from penstock.graph.model import Action, Container, Function, Pod, Script
 
 
@@ -19,7 +19,7 @@ class ProcessBuilder:
     def __init__(self, context: BackendContext) -> None:
         self._context = context
         self._home = str(context.home)
-        self._environ = without_secrets(context.environ or os.environ)
+        self._environ = dict(context.environ or for_tasks(os.environ))
         self._environ |= {"PENSTOCK_ENGINE": context.engine, "PENSTOCK_HOME": self._home}
         self._plain_files: dict[str, HostFiles] = {}
         """By the folder that the command starts in."""

@@ -64,7 +64,7 @@ def _succeeded(attempt: ProcessAttempt, ended: AttemptEnded, blobs: Blobs) -> No
 def _function_result(process: HostProcess, ended: AttemptEnded) -> None:
     told = function_main.read_result(process.files.folder)
     if told is not None:
-        outcome, ended.outputs, ended.exception, ended.message, ended.traceback = told
+        (outcome, ended.outputs, ended.exception, ended.message, ended.traceback), ended.taken = told
         ended.outcome = Outcome(outcome)
         return
     ended.outcome, ended.exit_code, ended.message = Outcome.FAILED, process.code, how_it_ended(process.code)

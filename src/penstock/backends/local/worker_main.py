@@ -15,12 +15,13 @@ import select
 import signal
 import sys
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 from penstock.artifacts.blobs import Blobs
 from penstock.backends.local.invoke import ERRORED, FAILED, SUCCEEDED, FunctionCall, described, environment
 from penstock.backends.local.loader import Loader
+from penstock.backends.local.started import StartedProcesses
 from penstock.backends.local.worker_protocol import HEAD, TICKET, FunctionSpec, WorkerCall
 
 _ASYNC = getattr(os, "O_ASYNC", 0x2000)
@@ -48,6 +49,7 @@ class WorkerServer:
         self.calls: dict[int, FunctionCall] = {}
         self.waiting: dict[int, WorkerCall] = {}
         self.log_end = self.log_position()
+        self.started = StartedProcesses()
 
     def receive(self) -> Any:
         """Waits for the next message."""
@@ -114,14 +116,18 @@ class WorkerServer:
         seconds = perf_counter() - started
         if os.getpid() != self.pid:
             leave(0)  # the function forked, and this is the child: only the parent sends a result
+        if self.started.any:
+            self.started.end()
         log = None
         end = self.log_position()
         if end != self.log_end:
             log, self.log_end = (self.log_end, end), end
         if result[0] == SUCCEEDED:
-            self.send((number, seconds, log, result[1]))
+            paths = self.calls[function_number].taken
+            ended = monotonic()
+            self.send((number, seconds, log, result[1], (ended - seconds, ended, paths) if paths else None))
         else:
-            self.send((number, seconds, log, result))
+            self.send((number, seconds, log, result, None))
 
     def call(self, number: int, function_number: int, inputs: dict[str, Any], env: dict[str, str]) -> Any:
         bundle, module, name, code, start, outputs, texts = self.functions[function_number]

@@ -59,6 +59,8 @@ class WorkerProcess:
         )
         self.socket = started.socket
         self.pid = started.process.pid
+        self.runaways = Runaways(self.pid, {"PENSTOCK_WORKER_LOG": str(self.log_path)}, family=True)
+        """What its tasks have started, and what did not end with its group."""
         os.set_blocking(started.tickets_theirs, False)  # for both sides: it is the same open pipe
         self.socket.setblocking(False)
         scratch = context.home / "work" / context.engine / f"worker-{number}"
@@ -68,10 +70,6 @@ class WorkerProcess:
     def used(self) -> bool:
         """Was any work ever handed over to it?"""
         return self._tickets > 0
-
-    def runaways(self) -> Runaways:
-        """What its tasks have started, and what did not end with its group."""
-        return Runaways(self.pid, {"PENSTOCK_WORKER_LOG": str(self.log_path)})
 
     def burden(self) -> tuple[float, bool]:
         """The worker with the least gets the next job."""
@@ -152,6 +150,7 @@ class WorkerProcess:
     def close(self) -> None:
         """The process has ended, and was waited for."""
         self.over = True
+        self.runaways.orphaned()
         self._loop.remove_reader(self.socket.fileno())
         self._loop.remove_writer(self.socket.fileno())
         self._started.close()

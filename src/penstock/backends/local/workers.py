@@ -2,7 +2,7 @@
 
 Processes are spawned, not forked (the engine has threads and open sockets), and kept, so that a module is imported once. Each
 leads its own session: stopping a task ends everything that it started, also what has left the session. What a function leaves running when
-it returns ends with its worker, at the latest with the engine.
+it returns ends then, if it has left the session (see started), otherwise with its worker, at the latest with the engine.
 
 Short tasks are handed over several at a time, as many as a worker is expected to finish in a few milliseconds. Every job has a
 ticket in the worker's pipe; whoever reads the ticket has the job. When a worker is idle, or a task takes longer than
@@ -25,11 +25,11 @@ from penstock.artifacts.values import as_text
 from penstock.backends.base import (
     Abilities,
     AttemptEnded,
-    AttemptReport,
     AttemptSpec,
     AttemptStarted,
     BackendContext,
     LogPart,
+    TakenFiles,
 )
 from penstock.backends.local.function_table import FunctionTable
 from penstock.backends.local.worker_process import WorkerJob, WorkerProcess
@@ -108,7 +108,7 @@ class WorkersBackend:
             worker.stopping = True
             self._end(worker, grace)
         elif grace <= 0:
-            kill_group(worker.pid, signal.SIGKILL)
+            self._kill(worker)
         self._pump()
 
     async def close(self) -> None:
@@ -118,6 +118,8 @@ class WorkersBackend:
             self._timer.cancel()
         for worker in list(self._workers):
             if worker.jobs or not worker.ready or not worker.used:
+                if worker.jobs:
+                    worker.runaways.find()
                 kill_group(worker.pid, signal.SIGTERM if worker.ready and worker.used else signal.SIGKILL)
             worker.leave()
         deadline = self._loop.time() + 1.0
@@ -229,12 +231,18 @@ class WorkersBackend:
         return worker
 
     def _end(self, worker: WorkerProcess, grace: float) -> None:
-        kill_group(worker.pid, signal.SIGTERM if grace > 0 else signal.SIGKILL)
-        if grace > 0:
-            assert worker.watch is not None
-            worker.watch.until = self._loop.time() + grace
-            worker.runaways().ask()
-            self._loop.call_later(grace, lambda: None if worker.over else kill_group(worker.pid, signal.SIGKILL))
+        if grace <= 0:
+            self._kill(worker)
+            return
+        assert worker.watch is not None
+        worker.watch.until = self._loop.time() + grace
+        worker.runaways.ask()
+        kill_group(worker.pid, signal.SIGTERM)
+        self._loop.call_later(grace, lambda: None if worker.over else self._kill(worker))
+
+    def _kill(self, worker: WorkerProcess) -> None:
+        worker.runaways.find()  # those that only lead back to the worker are seen while it lives
+        kill_group(worker.pid, signal.SIGKILL)
 
     def _readable(self, worker: WorkerProcess) -> None:
         reports = self._results(worker)
@@ -244,8 +252,8 @@ class WorkersBackend:
             if not worker.jobs:
                 self._share()
 
-    def _results(self, worker: WorkerProcess, all: bool = False) -> list[AttemptReport]:
-        reports: list[AttemptReport] = []
+    def _results(self, worker: WorkerProcess, all: bool = False) -> list[AttemptEnded]:
+        reports: list[AttemptEnded] = []
         for message in worker.messages(all):
             if message is None:
                 worker.ready = True
@@ -254,7 +262,7 @@ class WorkersBackend:
                 if worker.jobs and next(iter(worker.jobs.values())).known.estimate >= SHORT:
                     self._report_start(worker, next(iter(worker.jobs.values())))
                 continue
-            ticket, seconds, log, result = message
+            ticket, seconds, log, result, taken = message
             job = worker.jobs.pop(ticket, None)
             if job is None:
                 continue
@@ -265,6 +273,8 @@ class WorkersBackend:
             if log is not None:
                 part, worker.log_end = ((worker.log, log[0], log[1]),), log[1]
             reports.append(_ended(job.spec.id, result, seconds, part))
+            if taken is not None:
+                reports[-1].taken = TakenFiles(*taken)
         if reports:
             worker.since = self._loop.time()
         return reports
@@ -273,7 +283,7 @@ class WorkersBackend:
         reports = self._results(worker, all=True)
         self._take_back(worker)
         worker.close()
-        worker.runaways().end()
+        worker.runaways.end()
         self._workers.remove(worker)
         code = os.waitstatus_to_exitcode(status)
         for job in worker.jobs.values():

@@ -146,24 +146,47 @@ def get(target: str, where: str | None, force: bool) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="RUN[/STEP]")
+@click.argument("target", metavar="RUN[/STEP]|KIND/NAME")
+@options.namespace
+@options.context
+@options.kubeconfig
 @options.output
-def why(target: str, output: str) -> None:
-    """Show what a run, a step or a task waits for, and what it has waited for so far.
+def why(target: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
+    """Show what a run, a step or a task waits for, and what it has waited for so far; or what an object of a cluster waits for.
 
     In a queue: which one, by which rule, how much of what is short, who holds it, what is before it in the queue, and what would help.
     Otherwise: another run that computes the same, the time of the next attempt, a user who must resume it, steps before it, or an
     engine.
 
+    KIND/NAME is an object of the cluster of your kubeconfig: workflow, pipelinerun, taskrun, jobset, job, pod, or a Workload of Kueue's; with
+    -n, --context or --kubeconfig, of any kind that owns a Workload. The reasons are computed from the live objects of Kueue, for every
+    Workload, and Kueue's own words stand below them.
+
     \b
     penstock why @
     penstock why finetune-3/train
     penstock why @ -o json
+    penstock why workflow/nightly -n team-a
+    penstock why workload/job-train-3f2a1 -n team-a
 
     As JSON: {run, state, step, running, ended, waits: [{path, kind, since, tasks, asks, priority, reason}], history: [{path, workload, from,
     to, outcome, tasks, cluster_queue, held, reasons}], evictions: [{path, at, workload, reason, by}]}. `kind` is queue, lock, slot, shared, retry,
-    time, somebody, steps or engine."""
+    time, somebody, steps or engine. Of a cluster: {object, namespace, part_of, problem, fix, unseen, workloads: [{workload, of, stage, state, queue,
+    cluster_queue, since, pods, asks, priority, reason, names, held, running_pods, evicted, kueue: {reason, message}}]}. `state` is waiting,
+    checks, leaving, admitted, ahead or over; `names` says what each Workload in `reason` is for."""
     from penstock.cli.ui import render
+
+    if namespace or context or kubeconfig or _names_object(target):
+        from penstock.cli.cluster import connect, why_in_cluster
+
+        report = why_in_cluster(connect(context, kubeconfig), target, namespace)
+        if output == "json":
+            render.json_out(report.as_data())
+            return
+        from penstock.cli.ui.cluster_why import cluster_report
+
+        cluster_report(report)
+        return
     from penstock.service import stores
     from penstock.service.run_records import find, split_target
     from penstock.settings import read
@@ -181,3 +204,11 @@ def why(target: str, output: str) -> None:
     from penstock.cli.ui.why import wait_report
 
     wait_report(found)
+
+
+def _names_object(target: str) -> bool:
+    if "/" not in target or target.startswith("@"):
+        return False
+    from penstock.controller.inspect.kinds import names_object
+
+    return names_object(target)

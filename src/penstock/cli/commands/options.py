@@ -48,6 +48,11 @@ def params(command: Callable[..., Any]) -> Callable[..., Any]:
 output = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format."
 )
+namespace = click.option(
+    "-n", "--namespace", metavar="NS", help="In a cluster: the namespace.  [default: the kubeconfig's]"
+)
+context = click.option("--context", metavar="NAME", help="In a cluster: the context of the kubeconfig.")
+kubeconfig = click.option("--kubeconfig", metavar="FILE", help="In a cluster: another kubeconfig.")
 out_file = click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead of stdout."
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -46,6 +47,7 @@ def plan(
 
     found = plan_file(file, given, unit, queue, priority)
     errors.entries(workflows.unknown_fields(file))
+    errors.problems(replace(one, severity="warning") for one in workflows.refused(file))
     forecast = forecast_of(found)
     outlook = outlook_of(found, queues)
     if output == "json":

@@ -24,6 +24,9 @@ _manifest = click.option(
 )
 
 
+_cluster = click.option("--cluster", is_flag=True, help="The queues of Kueue in the cluster of your kubeconfig.")
+
+
 class _Group(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order of this file
@@ -48,15 +51,19 @@ def queue(ctx: click.Context) -> None:
 
     Without a command: ls."""
     if ctx.invoked_subcommand is None:
-        ctx.invoke(ls, output="table")
+        ctx.invoke(ls)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
 @queue.command()
+@_cluster
+@options.namespace
+@options.context
+@options.kubeconfig
 @_manifest
-def ls(output: str) -> None:
+def ls(cluster: bool, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
     """List the ClusterQueues: how many Workloads wait and hold quota, and how much of it is used.
 
     \b
@@ -65,38 +72,53 @@ def ls(output: str) -> None:
     draining   stopped, and running Workloads are evicted
     inactive   it names a flavor or a check that does not exist
 
+    With --cluster, or --context, or --kubeconfig: those of Kueue in a cluster, as they are at this moment.
+
     As JSON: a list of {queue, kind, cluster_queue, cohort, strategy, state, why, pending, admitted, gated, local_queues, quota: [{flavor,
     resource, nominal, used, borrowed, free, most, borrowing_limit, lending_limit}]}. As YAML: everything that is configured."""
     from penstock.cli.ui import queues, render
 
-    reader = _reader()
+    clustered = cluster or bool(namespace or context or kubeconfig)
+    reader = _cluster_reader(namespace, context, kubeconfig) if clustered else _reader()
     if output == "yaml":
         render.yaml_out(reader.manifests())
         return
     views = reader.all()
     if output == "json":
         render.json_out([view.as_data(workloads=False) for view in views])
+    elif not views and clustered:
+        render.note("there are no ClusterQueues in this cluster: kubectl apply -f FILE with one")
     elif not views:
         fix = "penstock queue apply FILE with a ClusterQueue, or penstock queue delete --all"
         render.note(f"there are no queues: {fix}")
     else:
         queues.queue_table(views)
-        if not reader.replica.configured:
+        if not reader.source.configured:
             render.note("this machine is the only queue; penstock queue apply FILE makes others")
 
 
 @queue.command()
 @click.argument("name")
+@_cluster
+@options.namespace
+@options.context
+@options.kubeconfig
 @_manifest
-def show(name: str, output: str) -> None:
+def show(
+    name: str, cluster: bool, namespace: str | None, context: str | None, kubeconfig: str | None, output: str
+) -> None:
     """Show a ClusterQueue or LocalQueue: the quota of each flavor, who holds it, who waits, in order, and why.
+
+    With --cluster, or --context, or --kubeconfig: one of Kueue in a cluster; -n NS: a LocalQueue of that namespace.
 
     As JSON: the same as ls, and holding: [{workload, run, user, queue, priority, priority_class, pods, since, held, leaving}], waiting:
     [{workload, run, user, queue, priority, priority_class, pods, position, submitted, asks, reason}]. As YAML: the queue as Kueue's
     manifest, with its flavors."""
     from penstock.cli.ui import queues, render
 
-    reader = _reader()
+    clustered = cluster or bool(namespace or context or kubeconfig)
+    reader = _cluster_reader(namespace, context, kubeconfig) if clustered else _reader()
+    name = f"{namespace}/{name}" if namespace and f"{namespace}/{name}" in reader.queues.local_queues else name
     if output == "yaml":
         render.yaml_out(reader.manifest(name))
         return
@@ -107,9 +129,15 @@ def show(name: str, output: str) -> None:
         queues.queue_view(view)
 
 
+def _cluster_reader(namespace: str | None, context: str | None, kubeconfig: str | None) -> QueueReader:
+    from penstock.cli.cluster import connect, queues_of_cluster
+
+    return queues_of_cluster(connect(context, kubeconfig), namespace)
+
+
 def _reader() -> QueueReader:
     from penstock.service import stores
-    from penstock.service.views.quotas import QueueReader
+    from penstock.service.views.quotas import QueueReader, StoreQueues
     from penstock.settings import read
 
     settings = read()
@@ -117,10 +145,10 @@ def _reader() -> QueueReader:
         from penstock.service.views.outlook import QueueOverlay
         from penstock.store.memory import MemoryStore
 
-        return QueueReader(MemoryStore(QueueOverlay(None).rows))
+        return QueueReader(StoreQueues(MemoryStore(QueueOverlay(None).rows)))
     store = stores.open_existing(settings)
     click.get_current_context().call_on_close(store.close)
-    return QueueReader(store)
+    return QueueReader(StoreQueues(store))
 
 
 # -- changing ---------------------------------------------------------------------------------------------------------
@@ -175,12 +203,12 @@ def _set_stop(name: str, policy: str, output: str) -> None:
     from penstock.admission.model import Stop
     from penstock.cli.ui import render
     from penstock.service import queues, stores
-    from penstock.service.views.quotas import QueueReader
+    from penstock.service.views.quotas import QueueReader, StoreQueues
     from penstock.settings import read
 
     with stores.open_or_create(read()) as store:
         # Counted before: engines evict as soon as the queue is stopped.
-        view = QueueReader(store).one(name, explained=0)
+        view = QueueReader(StoreQueues(store)).one(name, explained=0)
         kind, _, called = queues.set_stop(store, name, Stop(policy)).partition(" ")
     running, waiting = len(view.holding), len(view.waiting)
     words = {

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from penstock.cli.ui import render
 from penstock.cli.ui.render import DIM, Line
-from penstock.service import wording
 from penstock.service.amounts import added, figure, in_table, short_name, vector
 from penstock.service.views.quotas import FlavorUsage, QueueView, WorkloadView
 from penstock.service.wording import MACHINE
@@ -121,7 +120,7 @@ def _holding(view: QueueView, indent: str) -> None:
         for (name, queue, priority, user, leaving), some in together.items()
     ]
     head = ["HOLDS", "QUEUE", "PRIORITY", "SINCE", "AMOUNT", "USER", "BEING STOPPED"]
-    render.table(*render.without_empty(head, rows, ("BEING STOPPED",)), indent)
+    render.table(*render.without_empty(head, rows, ("USER", "BEING STOPPED")), indent)
 
 
 def _held(some: Sequence[WorkloadView]) -> str:
@@ -147,7 +146,7 @@ def _waiting(view: QueueView, indent: str) -> None:
             _priority(one),
             render.when(one.since, now),
             vector(one.total),
-            "" if one.hold is None else wording.cause(one.hold.as_data()),
+            one.why,
         ]
         for place, one in enumerate(view.waiting, 1)
     ]

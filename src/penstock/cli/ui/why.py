@@ -65,7 +65,7 @@ def _wait(found: WaitReport, wait: Wait, now: float) -> None:
     tasks = f"{name} ({wait.tasks:,} tasks)" if wait.tasks > 1 else name
     since = f" for {duration(max(0.0, now - wait.since))}" if wait.since is not None else ""
     if wait.kind == "queue":
-        _queue(wait, name, since)
+        queue_wait(wait, name, since)
         return
     if wait.kind == "lock":
         _lock(wait, tasks, since)
@@ -98,12 +98,12 @@ def _wait(found: WaitReport, wait: Wait, now: float) -> None:
     render.print_wrapped(text)
     for one in reason.get("orphans", ()):
         task = f" of {one['task']}" if one["task"] else ""
-        _fact(
+        fact(
             "left",
             f"process {one['pid']}{task} still runs; it ends when the run is resumed or cancelled, and its task starts again",
         )
     if fix:
-        _fact("help", fix)
+        fact("help", fix)
 
 
 def _no_engine(run: str, reason: Mapping[str, Any]) -> tuple[str, str]:
@@ -123,29 +123,30 @@ def _slot(found: WaitReport, reason: Mapping[str, Any]) -> str:
     return "every worker is busy (-j sets how many there are)" if found.running else "will start in a moment"
 
 
-def _queue(wait: Wait, name: str, since: str) -> None:
+def queue_wait(wait: Wait, name: str, since: str, unit: str = "task") -> None:
+    """A wait in a queue, of this machine or of a cluster, where pods wait."""
     reason = wait.reason
     cluster_queue = reason.get("cluster_queue", "")
-    other = cluster_queue not in ("", wording.queue_name(reason), wording.MACHINE)
+    other = cluster_queue not in ("", wording.queue_name(reason)) and not wording.is_machine(reason)
     of = f" (ClusterQueue {cluster_queue})" if other else ""
-    tasks = f"{wait.tasks:,} tasks, " if wait.tasks > 1 else ""
+    tasks = f"{wait.tasks:,} {unit}s, " if wait.tasks > 1 else ""
     verb = "has waited" if since else "waits"
     text = f"{name} {verb}{since} {wording.place_of(reason)}{of}: {tasks}{vector(wait.asks)}."
     render.print_wrapped(text, {"bold": True})
     for label, text in wording.queue_facts(reason, wait.who, name):
         if label == "why" and wait.own:
             text = "its own tasks hold the quota: each that ends lets the next one start"
-        _fact(label, text)
+        fact(label, text)
 
 
 def _lock(wait: Wait, name: str, since: str) -> None:
     text = f"{name} {'has waited' if since else 'waits'}{since} {wording.place_of(wait.reason)}."
     render.print_wrapped(text, {"bold": True})
     for label, text in wording.lock_facts(wait.reason):
-        _fact(label, text)
+        fact(label, text)
 
 
-def _fact(label: str, text: str, lead: str = "") -> None:
+def fact(label: str, text: str, lead: str = "") -> None:
     """On a terminal in as many lines as it takes, because a reason is never cut; in a pipe in one line."""
     whole = render.clean(text)
     room = max(30, shutil.get_terminal_size().columns - 11 - len(lead))
@@ -170,7 +171,7 @@ def _history(found: WaitReport) -> None:
     if len(shown) < len(rows):
         render.print_line([(f"  … {len(rows) - len(shown):,} earlier ones; -o json has all", DIM)])
     for number, (at, text) in enumerate(shown):
-        _fact("earlier" if number == 0 else "", text, f"{_clock(at)}  ")
+        fact("earlier" if number == 0 else "", text, f"{_clock(at)}  ")
 
 
 def _past_wait(wait: PastWait) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from penstock.expressions.plain import EvaluationError, as_lists, brief, kind, weigh
+from penstock.expressions.plain import EvaluationError, Spelled, as_lists, brief, kind, weigh
 
 MAX_WIDTH = 4096
 _VERB = re.compile(r"%(?P<flags>[-+# 0]*)(?P<width>\d{1,9})?(?:\.(?P<places>\d{0,9}))?(?P<verb>.)", re.S)
@@ -72,6 +72,8 @@ def _shown(value: Any) -> str:
             return value
         case int():
             return str(value)
+        case Spelled():
+            return value.written
         case float():
             return number(value)
         case Mapping():
@@ -82,11 +84,14 @@ def _shown(value: Any) -> str:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON with sorted keys and whole numbers without a point."""
+    """JSON with sorted keys and whole numbers without a point; a number that is Spelled, as it was written."""
     weigh(value, ranges=True)
+    plain = as_lists(value)
     try:
+        if indent is None and _has_spelled(plain):
+            return _as_spelled(plain)
         return json.dumps(
-            _wholes(as_lists(value)),
+            _wholes(plain),
             ensure_ascii=False,
             allow_nan=False,
             sort_keys=True,
@@ -95,6 +100,22 @@ def to_json(value: Any, indent: int | None = None) -> str:
         )
     except (TypeError, ValueError):
         raise EvaluationError(f"{kind(value)} has no form as JSON") from None
+
+
+def _has_spelled(value: Any) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, Spelled) or any(map(_has_spelled, inner))
+
+
+def _as_spelled(value: Any) -> str:
+    match value:
+        case Spelled():
+            return value.written
+        case list():
+            return f"[{','.join(map(_as_spelled, value))}]"
+        case dict():
+            return f"{{{','.join(f'{json.dumps(key, ensure_ascii=False)}:{_as_spelled(value[key])}' for key in sorted(value))}}}"
+    return json.dumps(_wholes(value), ensure_ascii=False, allow_nan=False)
 
 
 def _wholes(value: Any) -> Any:
@@ -110,6 +131,8 @@ def _wholes(value: Any) -> Any:
 
 def text(value: Any) -> str:
     """The text that replaces an expression tag: a string as it is, everything else as compact JSON."""
+    if isinstance(value, Spelled):
+        return value.written
     if isinstance(value, float) and math.isfinite(value):
         return re.sub(r"e-0(\d)\Z", r"e-\1", number(value, -6, 21))
     return value if isinstance(value, str) else to_json(value)

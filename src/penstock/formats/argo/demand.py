@@ -15,14 +15,13 @@ from typing import Any
 
 from penstock.formats.argo.invocations import Invocation, Invocations, InvokedCall, Key
 from penstock.formats.argo.language.depends import needs_of
-from penstock.formats.argo.pods import PodShape, shape_of
+from penstock.formats.argo.pods import PLACES, PodShape, shape_of
 from penstock.formats.argo.scope import WorkflowRoot, is_pod, root_of, type_of
 from penstock.formats.argo.stages import StaticStages, static_stages
 from penstock.formats.documents import Document, Library
 from penstock.formats.gates.peak import Unbounded, peaks
 
 Demands = dict[str, int]
-_PLACES = frozenset({"nodeSelector", "tolerations"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ class _WorkflowPeak:
 
     def _pods(self, callee: Invocation, path: str, document: Document) -> Demands:
         shape = shape_of(self.root, callee.of, callee.values)
-        unknown = [name for name in shape.open if name not in _PLACES]
+        unknown = [name for name in shape.open if name not in PLACES]
         if unknown:
             name = callee.of.template.get("name") or "a template"
             self._open(path, document, f"the {', '.join(unknown)} of {name} is only known when it runs")

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from penstock.errors import UserError
 from penstock.formats.argo.known import Values, fill, split_tags
@@ -26,6 +26,10 @@ _MAKES = frozenset({"create", "apply", "replace"})
 _REPLICATED = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"})
 
 
+PLACES: Final = frozenset({"nodeSelector", "tolerations"})
+"""Where it may run: no amounts."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodShape:
     """All pods of one call together."""
@@ -39,6 +43,13 @@ class PodShape:
     """What only the run knows: resources, or the name of a field."""
     daemon: bool = False
     """Held until the steps or dag template around it ends."""
+    unseen: bool = False
+    """It makes an object of a kind that is not known here, and that has pods perhaps."""
+
+    @property
+    def asks(self) -> bool:
+        """Does it need quota, as far as can be told before the run?"""
+        return self.unseen or any(self.resources.values()) or not PLACES.issuperset(self.open)
 
 
 def size_of(call: Mapping[str, Any], known: Values | None = None) -> int | None:
@@ -97,7 +108,12 @@ def shape_of(root: WorkflowRoot, resolved: Resolved, known: Values) -> PodShape:
     number = sum(count for count, _ in made) or 1
     # Its pods are those of the manifest; without any, the small pod that talks to the cluster.
     return PodShape(
-        number, total, *_placement(made[0][1] if made else spec), open=tuple(dict.fromkeys(more)), daemon=daemon
+        number,
+        total,
+        *_placement(made[0][1] if made else spec),
+        open=tuple(dict.fromkeys(more)),
+        daemon=daemon,
+        unseen=not made and not more and _is_unknown(template, known),
     )
 
 
@@ -197,6 +213,16 @@ def _made(
         unknown += [] if number is not None else ["replicas"]
         found.append((1 if number is None else max(0, number), spec))
     return found, unknown
+
+
+def _is_unknown(template: Mapping[str, Any], known: Mapping[str, str]) -> bool:
+    """Does it make an object of somebody's own kind? (A Workflow queues by itself.)"""
+    resource = part(template, "resource")
+    if str(resource.get("action")) not in _MAKES or not isinstance(resource.get("manifest"), str):
+        return False
+    data = _yaml(str(fill(resource["manifest"], known)))
+    group = str(data.get("apiVersion")).rpartition("/")[0] if isinstance(data, Mapping) else ""
+    return "." in group and not group.endswith(".k8s.io") and group != "argoproj.io"
 
 
 def _pods_of(data: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:

@@ -89,6 +89,11 @@ class StaticStage:
         return total
 
     @property
+    def asks(self) -> bool:
+        """Does it need quota? A pod without requests needs none."""
+        return any(call.shape.asks for call in self.calls)
+
+    @property
     def source(self) -> Source:
         return self.document.source(self.path)
 
@@ -119,6 +124,11 @@ class StaticStages:
 
     def queued(self) -> list[StaticStage]:
         return [stage for stage in self.stages if not stage.exempt]
+
+    @property
+    def asks(self) -> bool:
+        """Does anything that may wait need quota, as far as can be told before the run?"""
+        return any(stage.asks for stage in self.queued()) or any(not lost.exempt for lost in self.unresolved)
 
 
 _ITEM = re.compile(r"\bitem\b")

@@ -83,6 +83,14 @@ def begin(document: Document) -> dict[str, Any]:
     return found
 
 
+def unneeded(document: Document, report: Report) -> dict[str, Any]:
+    """A copy as it is: what asks for nothing needs no quota, so it does not wait."""
+    said = f"{document.kind} {document.name} asks for no resources, so it does not wait"
+    report.kept("spec", said, document.source("spec"))
+    found: dict[str, Any] = copied(document.data)
+    return found
+
+
 def finish(document: Document, gated: dict[str, Any], mark: Mapping[str, Any]) -> dict[str, Any]:
     """Writes both annotations. Raises DocumentError if there is no room for them."""
     annotate(gated, {MARK: compact(mark)})

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.formats.documents import Document, Library
-from penstock.formats.gates.marks import POD_GATE, begin, finish, refusal, say_queue
+from penstock.formats.gates.marks import POD_GATE, begin, finish, refusal, say_queue, unneeded
+from penstock.formats.pods import requests as pods
 from penstock.formats.report import Report
 
 
@@ -17,6 +18,8 @@ def gate(
     report = Report() if report is None else report
     gated = begin(document)
     mark: dict[str, Any] = {"unit": unit, "by": "pods" if unit == "task" else by}
+    if not any(_asks(template) for _, template in _pod_templates(document.kind, gated["spec"])):
+        return unneeded(document, report)
     say_queue(document, report)
     if mark["by"] == "pods":
         _gate_pods(document, gated, report)
@@ -37,8 +40,16 @@ def _gate_pods(document: Document, gated: dict[str, Any], report: Report) -> Non
         listed = spec.get("schedulingGates") if isinstance(spec, dict) else None
         if not isinstance(spec, dict) or not isinstance(listed or [], list):
             raise refusal(document, "P868", path, "the pods have no description", "write template.spec as a mapping")
+        if not _asks(template):
+            continue
         spec["schedulingGates"] = [*(listed or []), {"name": POD_GATE}]
         report.changed(path, f"its pods wait with the scheduling gate {POD_GATE}", "", document.source(path))
+
+
+def _asks(template: dict[str, Any]) -> bool:
+    """Do its pods need quota? What cannot be read is not known to need none."""
+    spec = template.get("spec")
+    return not isinstance(spec, dict) or any(pods.resources_of(spec).values())
 
 
 def _pod_templates(kind: str, spec: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

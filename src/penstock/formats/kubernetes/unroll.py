@@ -131,6 +131,9 @@ class Unroller:
         for output in workflow.outputs if not prefix else ():
             near = "Let the step write it to a volume."
             self.report.lost(f"outputs.{output.name}", f"{self.target} gives nothing back", near, workflow.source)
+        if workflow.enough is not None and (prefix or self.target != "a JobSet"):
+            said = f"{self.target} ends when all of it has ended, not when enough has succeeded"
+            self.refuse(self.graph, where or "enough", said, "remove it, or write a JobSet of its own", workflow.source)
         if workflow.parallel is not None:
             said = f"{self.target} starts all that may start, not {workflow.parallel} at a time"
             self.report.lost("parallel", said, "The quota of a queue limits it.", workflow.source)

@@ -12,6 +12,9 @@ label and sets TaskRunPending, or the scheduling gate `penstock/admission`, exce
 its matrix; its key is the pair of labels (tekton.dev/pipelineRunUID, tekton.dev/pipelineTask). What each needs is in the annotation
 `penstock/gate-tasks`, as JSON: [{"task": "train", "n": 3, "resources": {"cpu": "2"}}, …]; `n` is null if only the run knows it.
 
+What asks for nothing needs no quota and does not wait: such a run stays as it is, and such a task of a pipeline gets the label
+`penstock/gate: none` in spec.taskRunSpecs, which goes before the label of the run.
+
 The timeout of a pending TaskRun does not run, but that of the PipelineRun does: if the user sets no timeouts, `timeouts.pipeline` becomes "0".
 Tekton has TaskRunPending since 1.11. A status that the user has set stays ("held": "user").
 """
@@ -40,6 +43,7 @@ from penstock.formats.gates.marks import (
     say_queue,
     take_back,
     unbounded,
+    unneeded,
 )
 from penstock.formats.gates.peak import Unbounded, peaks
 from penstock.formats.pods import requests as pods
@@ -48,6 +52,8 @@ from penstock.graph import quantity
 
 KINDS = ("PipelineRun", "TaskRun")
 LABEL = "penstock/gate"
+NONE = "none"
+"""The value of the label on TaskRuns that do not wait."""
 TASKS = "penstock/gate-tasks"
 REQUESTS = "kueue.konflux-ci.dev/requests-"
 """The annotations of tekton-kueue: a declaration like max-resources, one for each resource."""
@@ -70,7 +76,14 @@ class TaskShape:
     document: Document = field(repr=False)
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, Any], ...] = ()
+    affinity: Mapping[str, Any] = field(default_factory=dict)
+    runtime_class: str = ""
     open: tuple[str, ...] = ()
+
+    @property
+    def asks(self) -> bool:
+        """Does it need quota, as far as can be told before the run?"""
+        return bool(self.resources or self.open)
 
     def as_data(self) -> dict[str, Any]:
         shown = {name: quantity.show(amount, name) for name, amount in sorted(self.resources.items())}
@@ -95,6 +108,9 @@ def gate(
     gated = begin(document)
     mark: dict[str, Any] = {"unit": unit, "by": by}
     whole = unit == "workflow" and document.kind == "PipelineRun"
+    shapes = list(shapes_of(library, document))
+    if not any(shape.asks for shape in shapes) and not (whole and _declares(document)):
+        return unneeded(document, report)
     if whole or (document.kind == "TaskRun" and by == "suspend"):
         mark |= {"by": "suspend", "held": _pending(document, gated, report)}
     else:
@@ -102,8 +118,9 @@ def gate(
     if whole:
         annotate(gated, _needed(library, document, report))
     else:
-        shapes = [shape.as_data() for shape in shapes_of(library, document)]
-        annotate(gated, {TASKS: json.dumps(shapes, separators=(",", ":"), default=str)})
+        idle = _let_go(document, gated, shapes, report) if LABEL in part(gated["metadata"], "labels") else set()
+        waiting = [shape.as_data() for shape in shapes if shape.name not in idle]
+        annotate(gated, {TASKS: json.dumps(waiting, separators=(",", ":"), default=str)})
     say_queue(document, report)
     return finish(document, gated, mark)
 
@@ -150,6 +167,32 @@ def _labelled(document: Document, gated: dict[str, Any], by: str, report: Report
         report.changed("spec.timeouts.pipeline", 'set to "0": the time that tasks wait would count', "", source)
     else:
         report.changed("spec.timeouts", "the time that tasks wait counts against it", "make it longer", source)
+
+
+def _declares(document: Document) -> bool:
+    """Has the user said what the whole needs?"""
+    requests = any(str(name).startswith(REQUESTS) for name in annotations_of(document.data))
+    return bool(requests or declared(document, MAX_RESOURCES))
+
+
+def _let_go(document: Document, gated: dict[str, Any], shapes: list[TaskShape], report: Report) -> set[str]:
+    """Tasks that ask for nothing do not wait: a label of their own goes before that of the run. A pipeline inside the pipeline has no
+    place for one. Returns their names."""
+    idle = [shape for shape in shapes if shape.name and not shape.asks and "." not in shape.name]
+    given = gated["spec"].get("taskRunSpecs")
+    specs: list[Any] = list(given) if isinstance(given, list) else []
+    for shape in idle:
+        own = next((one for one in specs if isinstance(one, dict) and one.get("pipelineTaskName") == shape.name), None)
+        if own is None:
+            own = {"pipelineTaskName": shape.name}
+            specs.append(own)
+        own["metadata"] = {**part(own, "metadata"), "labels": {**part(own, "metadata", "labels"), LABEL: NONE}}
+        report.kept(
+            shape.path, f"{shape.name} asks for no resources, so it does not wait", shape.document.source(shape.path)
+        )
+    if idle:
+        gated["spec"]["taskRunSpecs"] = specs
+    return {shape.name for shape in idle}
 
 
 def _needed(library: Library, document: Document, report: Report) -> dict[str, str]:
@@ -272,6 +315,8 @@ def _shape(
     placement: dict[str, Any] = {
         "node_selector": {str(key): str(value) for key, value in part(template, "nodeSelector").items()},
         "tolerations": tuple(one for _, one in items(template, "tolerations")),
+        "affinity": part(template, "affinity"),
+        "runtime_class": str(template.get("runtimeClassName") or ""),
     }
     if isinstance(task, str):
         own = pods.container_resources(run, "computeResources")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from penstock.errors import nearest
 from penstock.expressions import types
 from penstock.graph.check.context import ALWAYS, Context, ReadScope
 from penstock.graph.check.order import check_order
@@ -13,7 +14,7 @@ from penstock.graph.check.steps import check_step
 from penstock.graph.check.storage import check_locks
 from penstock.graph.check.values import check_value
 from penstock.graph.limits import NAME, VARIABLE
-from penstock.graph.model import JUDGED_BY, MISSING, Output, Parameter
+from penstock.graph.model import ENOUGH_OF, JUDGED_BY, MISSING, Output, Parameter
 
 
 def _name(context: Context) -> None:
@@ -91,7 +92,22 @@ def _settings(context: Context) -> None:
     check_count(context, workflow.parallel, "parallel", None)
     check_seconds(context, workflow.timeout, "timeout", None)
     check_word(context, workflow.judged_by, JUDGED_BY, "judged_by", None)
+    _enough(context)
     check_locks(context, workflow.locks, ReadScope("", workflow.source, frozenset({"params", "run"}), {}))
+
+
+def _enough(context: Context) -> None:
+    enough = context.workflow.enough
+    if enough is None:
+        return
+    check_word(context, enough.of, ENOUGH_OF, "enough.of", None)
+    known = [step.name for step in context.workflow.steps]
+    if not enough.steps:
+        fix = "name the steps whose success is enough, or leave enough out"
+        context.report("P106", "enough names no steps", fix, "enough.steps")
+    for name in sorted(set(enough.steps) - set(known)):
+        fix = f"name a step of this workflow that is no exit handler.{nearest(name, known)}"
+        context.report("P201", f"there is no step {name!r}", fix, "enough.steps")
 
 
 RULES: Final[tuple[Callable[[Context], None], ...]] = (

@@ -134,7 +134,7 @@ def _outlook(replica: QuotaReplica, empty: Scheduler, one: PlannedWorkload, now:
     queues, workload = replica.scheduler, one.workload
     queue = queues.queue_of(workload)
     if queue not in queues.cluster_queues:
-        return Outlook("no queue", detail=no_such_queue(replica, one.queue).message)
+        return Outlook("no queue", detail=no_such_queue(replica.scheduler, one.queue).message)
     refusal = namespace_refusal(replica, workload)
     if refusal:
         return Outlook("never fits", queue, detail=refusal)

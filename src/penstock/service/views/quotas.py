@@ -1,15 +1,16 @@
-"""Queues as screens show them: quota, usage, who holds it, who waits and why. Called by `penstock queue`."""
+"""Queues as screens show them: quota, usage, who holds it, who waits and why. Called by `penstock queue`.
+
+They are those of a store (`StoreQueues`), or of a cluster (`controller.inspect.state`)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from penstock.admission.explain import Hold
-from penstock.admission.model import ClusterQueue, LocalQueue, Object, Stop, Workload
-from penstock.engine.quota_replica import QuotaReplica
+from penstock.admission.model import ClusterQueue, Eviction, LocalQueue, Object, Stop, Workload
+from penstock.admission.scheduler import Scheduler
 from penstock.service import wording
 from penstock.service.amounts import UNLIMITED, added, spell
 from penstock.service.queues import find_queue, named_queues, objects_in, replica_of
@@ -71,14 +72,14 @@ class WorkloadView:
     amounts: Mapping[str, Mapping[str, int]]
     """Flavor -> resource -> amount that it holds. If it waits, what it asks for, under ""."""
     pods: int
-    hold: Hold | None = None
-    """Why it waits, if that was asked for."""
+    name: str
+    """For people."""
+    reason: Mapping[str, Any] | None = None
+    """Why it waits (`Hold.as_data`), if that was asked for."""
+    why: str = ""
+    """The same in words."""
     leaving: str = ""
     """Why it is being evicted, if it is."""
-
-    @property
-    def name(self) -> str:
-        return wording.workload_name(self.workload)
 
     @property
     def total(self) -> dict[str, int]:
@@ -101,7 +102,7 @@ class WorkloadView:
         }
         if position:
             data |= {"position": position, "submitted": self.since, "asks": spelled.get("", {})}
-            data["reason"] = None if self.hold is None else wording.spelled(self.hold.as_data())
+            data["reason"] = None if self.reason is None else wording.spelled(self.reason)
         else:
             data |= {"since": self.since, "held": spelled, "leaving": self.leaving or None}
         return data
@@ -152,38 +153,118 @@ class QueueView:
         return data
 
 
-class QueueReader:
-    """The queues at one moment."""
+class QueueSource(Protocol):
+    """The queues at one moment, and what is known of their Workloads."""
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def configured(self) -> bool:
+        """Has somebody made queues?"""
+
+    def named_queues(self) -> list[LocalQueue]:
+        """The LocalQueues that somebody has made."""
+
+    def owner_of(self, workload: Workload) -> tuple[str, str]:
+        """Its run and user."""
+
+    def pods_left(self, workload: Workload) -> int | None:
+        """Of a loop: pods of its tasks that neither run nor have ended; None if that is not known."""
+
+    def kept_places(self, queue: str, only: LocalQueue | None) -> int:
+        """Workloads, of a ClusterQueue or only of one LocalQueue, that keep a place and are in no queue."""
+
+    def reason(self, key: str) -> Mapping[str, Any]:
+        """Why a Workload waits, as `Hold.as_data`."""
+
+    def shown(self, reason: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The same, for people."""
+
+    def name(self, key: str) -> str: ...
+
+
+class StoreQueues:
+    """The queues of a store, with its runs."""
 
     def __init__(self, store: EngineStore) -> None:
         self.store = store
         self.now = time.time()
-        self.replica: QuotaReplica = replica_of(store.queues, self.now)
+        self.replica = replica_of(store.queues, self.now)
         # Decide, on this copy only, what no engine has decided yet, so that every wait has its reason.
         self.replica.scheduler.settle(self.now)
         self._runs: dict[int, tuple[str, str]] = {}
 
+    @property
+    def scheduler(self) -> Scheduler:
+        return self.replica.scheduler
+
+    @property
+    def configured(self) -> bool:
+        return self.replica.configured
+
+    def named_queues(self) -> list[LocalQueue]:
+        return named_queues(self.scheduler)
+
+    def owner_of(self, workload: Workload) -> tuple[str, str]:
+        number = self.replica.owners.get(workload.key, (0, ""))[0]
+        if number not in self._runs:
+            run = self.store.runs.by_number(number)
+            self._runs[number] = ("", "") if run is None else (run.id, run.user)
+        return self._runs[number]
+
+    def pods_left(self, workload: Workload) -> int | None:
+        least = workload.podsets[0].min_count
+        if len(workload.podsets) != 1 or least is None:
+            return None
+        number = self.replica.owners.get(workload.key, (0, ""))[0]
+        left = untaken_tasks(self.store.runs, number, self.name(workload.key).partition("/")[2])
+        return None if left is None else left * least
+
+    def kept_places(self, queue: str, only: LocalQueue | None) -> int:
+        return 0  # here such Workloads are gated
+
+    def reason(self, key: str) -> Mapping[str, Any]:
+        return self.scheduler.explain(key, self.now).as_data()
+
+    def shown(self, reason: Mapping[str, Any]) -> Mapping[str, Any]:
+        return reason
+
+    def name(self, key: str) -> str:
+        return wording.workload_name(key)
+
+
+class QueueReader:
+    """What there is to see of the queues."""
+
+    def __init__(self, source: QueueSource) -> None:
+        self.source = source
+        self.queues = source.scheduler
+
     def all(self) -> list[QueueView]:
         """Every ClusterQueue, by cohort and name."""
-        found = self.replica.scheduler.cluster_queues
+        found = self.queues.cluster_queues
         return [self.view(found[name]) for name in sorted(found, key=lambda name: (found[name].cohort or "", name))]
 
     def one(self, name: str, explained: int = 1000) -> QueueView:
         """A ClusterQueue or LocalQueue. `explained`: for how many waiting Workloads the reason is worked out. Raises NotFound."""
-        return self.view(find_queue(self.replica, name), explained)
+        return self.view(self._find(name), explained)
+
+    def _find(self, name: str) -> ClusterQueue | LocalQueue:
+        return find_queue(self.queues, self.source.named_queues(), name, self.source.configured)
 
     def manifest(self, name: str) -> list[dict[str, Any]]:
         """The queue as Kueue's manifest; a ClusterQueue with its flavors and LocalQueues. Raises NotFound."""
         from penstock.admission.manifests.write import document
 
-        found = find_queue(self.replica, name)
+        found = self._find(name)
         if isinstance(found, LocalQueue):
             return [document(found)]
         named = {flavor.flavor for group in found.groups for flavor in group.flavors}
-        parts: list[Object] = [flavor for flavor in self.replica.scheduler.flavors.values() if flavor.name in named]
+        parts: list[Object] = [flavor for flavor in self.queues.flavors.values() if flavor.name in named]
         parts += [
             found,
-            *(queue for queue in named_queues(self.replica.scheduler) if queue.cluster_queue == found.name),
+            *(queue for queue in self.source.named_queues() if queue.cluster_queue == found.name),
         ]
         return [document(one) for one in parts]
 
@@ -191,10 +272,10 @@ class QueueReader:
         """Everything that is configured."""
         from penstock.admission.manifests.write import document
 
-        return [document(one) for one in objects_in(self.replica.scheduler)]
+        return [document(one) for one in objects_in(self.queues, self.source.named_queues())]
 
     def view(self, found: ClusterQueue | LocalQueue, explained: int = 0) -> QueueView:
-        queues = self.replica.scheduler
+        queues = self.queues
         if isinstance(found, LocalQueue):
             name, shown, only = found.cluster_queue, found.key.removeprefix("default/"), found
         else:
@@ -208,7 +289,7 @@ class QueueReader:
             stop, why = only.stop, "it is stopped"
         local_queues = {}
         if only is None and name != MACHINE:
-            mine = [one for one in named_queues(queues) if one.cluster_queue == name]
+            mine = [one for one in self.source.named_queues() if one.cluster_queue == name]
             local_queues = {one.key.removeprefix("default/"): str(one.stop) for one in mine}
         return QueueView(
             name=shown,
@@ -223,12 +304,12 @@ class QueueReader:
             waiting=tuple(
                 self._waits(one, number < explained) for number, one in enumerate(self._waiting(name, queue, only))
             ),
-            gated=sum(_is_of(one, only) for one in queues.gated(name)),
+            gated=sum(_is_of(one, only) for one in queues.gated(name)) + self.source.kept_places(name, only),
             queues=local_queues,
         )
 
     def _waiting(self, name: str, queue: ClusterQueue | None, only: LocalQueue | None) -> list[Workload]:
-        queues = self.replica.scheduler
+        queues = self.queues
         waiting = [one for one in (queues.pending(name) if queue is not None else ()) if _is_of(one, only)]
         # Workloads of a LocalQueue that is stopped, or names no ClusterQueue, are in no pending queue.
         listed = {one.key for one in waiting}
@@ -244,7 +325,7 @@ class QueueReader:
         return waiting
 
     def _usage(self, name: str) -> Iterable[FlavorUsage]:
-        node = self.replica.scheduler.tree.queues.get(name)
+        node = self.queues.tree.queues.get(name)
         for fr, quota in sorted(node.quotas.items()) if node is not None else ():
             assert node is not None
             yield FlavorUsage(
@@ -266,7 +347,7 @@ class QueueReader:
             if amount:
                 held.setdefault(fr.flavor, {})[fr.resource] = amount
         gone = workload.eviction
-        leaving = "" if gone is None else wording.eviction({"reason": gone.preempted or gone.reason, "by": gone.by})
+        leaving = "" if gone is None else self._eviction(gone)
         assert workload.admission is not None
         pods = sum(one.count - workload.reclaimable.get(one.name, 0) for one in workload.admission.podsets)
         since = workload.admitted_at or workload.reserved_at or workload.created
@@ -277,35 +358,26 @@ class QueueReader:
             {resource: amount * podset.count for resource, amount in podset.requests.items()}
             for podset in workload.podsets
         )
-        hold = self.replica.scheduler.explain(workload.key, self.now) if explain else None
+        reason = self.source.reason(workload.key) if explain else None
+        why = "" if reason is None else wording.cause(self.source.shown(reason))
         pods = sum(podset.count for podset in workload.podsets)
-        left = self._pods_left(workload) if len(workload.podsets) == 1 else None
+        left = self.source.pods_left(workload)
         if left is not None and left < pods:
             asks = {resource: amount * left // pods for resource, amount in asks.items()}
             pods = left
-        return self._workload(workload, workload.created, {"": asks}, pods, hold=hold)
+        return self._workload(workload, workload.created, {"": asks}, pods, reason=reason, why=why)
 
-    def _pods_left(self, workload: Workload) -> int | None:
-        """Of a loop: pods of its tasks that neither run nor have ended; None if that is not known."""
-        least = workload.podsets[0].min_count
-        if least is None:
-            return None
-        name = wording.workload_name(workload.key)
-        number = self.replica.owners.get(workload.key, (0, ""))[0]
-        left = untaken_tasks(self.store.runs, number, name.partition("/")[2])
-        return None if left is None else left * least
+    def _eviction(self, gone: Eviction) -> str:
+        by = f"/{self.source.name(gone.by)}" if gone.by else ""
+        return wording.eviction({"reason": gone.preempted or gone.reason, "by": by})
 
     def _workload(
         self, workload: Workload, since: float, amounts: Mapping[str, Mapping[str, int]], pods: int, **rest: Any
     ) -> WorkloadView:
-        number = self.replica.owners.get(workload.key, (0, ""))[0]
-        if number not in self._runs:
-            run = self.store.runs.by_number(number)
-            self._runs[number] = ("", "") if run is None else (run.id, run.user)
-        id, user = self._runs[number]
+        run, user = self.source.owner_of(workload)
         return WorkloadView(
             workload=workload.key,
-            run=id,
+            run=run,
             user=user,
             queue=f"{workload.namespace}/{workload.queue}".removeprefix("default/"),
             priority=workload.priority,
@@ -313,6 +385,7 @@ class QueueReader:
             since=since,
             amounts=amounts,
             pods=pods,
+            name=self.source.name(workload.key),
             **rest,
         )
 

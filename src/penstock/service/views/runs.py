@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.graph.model import Workflow
 from penstock.graph.paths import natural
 from penstock.service.logs import log_text
 from penstock.service.run_records import state_of, workflow_of
@@ -20,6 +21,7 @@ from penstock.settings import Settings
 from penstock.store.records import RunRecord
 from penstock.store.sql import Store
 
+_NOT_STARTED = frozenset({"tasks", "skipped", "omitted", "cancelled"})
 MOST_REASONS = 500
 """Steps whose reason is looked up."""
 
@@ -72,7 +74,8 @@ def overview(store: Store, run: RunRecord, settings: Settings) -> RunView:
     reader = TallyReader(store, run)
     reader.read()
     run = reader.run
-    outline = Outline(workflow_of(store, run))
+    workflow = workflow_of(store, run)
+    outline = Outline(workflow)
     outline.measure(reader.tallies, run.state)
     # A called workflow fails because of a task in it; only that task is counted.
     failed = sum(node.count(BAD) for node in outline.nodes if not node.nested)
@@ -83,7 +86,7 @@ def overview(store: Store, run: RunRecord, settings: Settings) -> RunView:
         outline=outline,
         tallies=reader.tallies,
         times=reader.times,
-        reasons=_reasons(store, run, outline),
+        reasons=_as_tekton_says(workflow, outline, _reasons(store, run, outline)),
         failures=found,
         failed=failed,
         outputs={} if run.outputs is None else shown_outputs(json.dumps(run.outputs)),
@@ -99,6 +102,21 @@ def _reasons(store: Store, run: RunRecord, outline: Outline) -> dict[str, str]:
                 if rows and (reason := reason_of(rows[0])):
                     found[node.path] = reason
     return found
+
+
+def _as_tekton_says(workflow: Workflow, outline: Outline, reasons: dict[str, str]) -> dict[str, str]:
+    """Once a task of a PipelineRun has failed, that comes first as the reason of every task that was not started, also of one whose `when`
+    was false before. Tasks of finally have reasons of their own."""
+    if workflow.extra.get("format") != "tekton":
+        return reasons
+    main = {step.name for step in workflow.steps}
+    nodes = [node for node in outline.nodes if node.path in main]
+    if not any(node.count(BAD) and not node.step.tolerates for node in nodes):
+        return reasons
+    for node in nodes:
+        if node.path in reasons and {state for state, many in node.tally.items() if many} <= _NOT_STARTED:
+            reasons[node.path] = f"PipelineRun was stopping; {reasons[node.path]}"
+    return reasons
 
 
 def failures(store: Store, run: RunRecord, settings: Settings, limit: int = 20) -> list[tuple[str, dict[str, Any]]]:

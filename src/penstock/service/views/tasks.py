@@ -13,7 +13,7 @@ from penstock.expressions.parse import Expr
 from penstock.expressions.template import Template
 from penstock.graph.paths import inside, natural, step_of
 from penstock.service import stores
-from penstock.service.run_records import workflow_of
+from penstock.service.run_records import blueprint_of, workflow_of
 from penstock.service.views.outline import Outline
 from penstock.service.views.outputs import shown_outputs
 from penstock.service.views.reasons import reason_of
@@ -108,20 +108,17 @@ def _given(store: Store, run: RunRecord, path: str, settings: Settings) -> dict[
     was removed, or the log is of another version."""
     from penstock.artifacts.values import load_value
     from penstock.engine.active_run import ActiveRun
-    from penstock.engine.blueprint import blueprints
     from penstock.engine.replay import inputs_of
     from penstock.engine.run_state import RunState
     from penstock.engine.values import RunValues
-    from penstock.graph.links import links_of
     from penstock.store.records import WriteBatch
 
-    workflow, blobs = workflow_of(store, run), stores.blobs_of(settings)
+    blobs = stores.blobs_of(settings)
     created = datetime.datetime.fromtimestamp(run.created, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def make_state(emit: Any) -> RunState:
         values = RunValues(lambda stored: load_value(stored, blobs, settings.home / "work"))
-        blueprint = blueprints(workflow, links_of(workflow))
-        return RunState(blueprint, run.params, values, emit, run={"id": run.id, "created": created})
+        return RunState(blueprint_of(store, run), run.params, values, emit, run={"id": run.id, "created": created})
 
     try:
         again = ActiveRun(run, WriteBatch(), lambda: run.created, make_state, replaying=True)

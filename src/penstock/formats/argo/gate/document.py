@@ -38,6 +38,7 @@ from penstock.formats.gates.marks import (
     say_queue,
     take_back,
     unbounded,
+    unneeded,
 )
 from penstock.formats.labels import QUEUE
 from penstock.formats.report import Report
@@ -59,6 +60,8 @@ def gate(
     library = _without_gates(library)
     spec = _spec(document, gated)
     mark: dict[str, Any] = {"unit": unit, "by": "pods" if unit == "task" else by}
+    if not _asks(library, document, unit):
+        return unneeded(document, report)
     if unit == "workflow":
         mark |= {"by": "suspend", "held": _whole(library, document, gated, spec, report)}
     elif mark["by"] == "pods":
@@ -71,6 +74,18 @@ def gate(
     found = finish(document, gated, mark)
     _refuse_too_large(document, found)
     return found
+
+
+def _asks(library: Library, document: Document, unit: str) -> bool:
+    """Does it need quota?"""
+    if unit != "workflow":
+        return static_stages(library, document, everything=document.kind not in _STARTS).asks
+    if document.kind not in _STARTS:
+        return True  # and cannot be gated as a whole
+    if declared(document, MAX_RESOURCES, part(document.data, *_of_started(document), "annotations")):
+        return True
+    demand = demand_of(library, document)
+    return bool(demand.resources or demand.open)
 
 
 def _spec(document: Document, gated: dict[str, Any]) -> dict[str, Any]:
@@ -153,13 +168,14 @@ def _needed(library: Library, document: Document, report: Report) -> dict[str, s
 
 
 def _pods(library: Library, document: Document, spec: dict[str, Any], report: Report) -> None:
-    """For the whole spec at once if nothing is exempt, otherwise for each template. HTTP and plugin templates are exempt: one agent pod
+    """For the whole spec at once if nothing is exempt and all ask for something, otherwise for each template. HTTP and plugin templates are exempt: one agent pod
     serves all of them, and a gate for the whole spec would hold it too."""
     root = root_of(library, document)
     derived = static_stages(library, document)
     exempt = derived.exempt or any(lost.exempt for lost in derived.unresolved)
     served = any(one.type in ("http", "plugin") for one in derived.main.values())
-    if document.kind not in _STARTS or exempt or served or root.unresolved is not None:
+    idle = not derived.unresolved and not all(call.shape.asks for stage in derived.queued() for call in stage.calls)
+    if document.kind not in _STARTS or exempt or served or idle or root.unresolved is not None:
         Injection(library, document, spec, "pods", report).run()
         return
     refuse_reserved(root, derived)

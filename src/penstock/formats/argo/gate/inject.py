@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from penstock.errors import DocumentError, Problem
 from penstock.formats.argo.gate import text
+from penstock.formats.argo.pods import PodShape, shape_of
 from penstock.formats.argo.scope import (
     Resolved,
     Unresolved,
@@ -72,9 +73,15 @@ class Injection:
         self.report = report
         self.root: WorkflowRoot = root_of(library, document)
         self.derived = static_stages(library, document, everything=document.kind in _TEMPLATE_KINDS)
-        self.stages: dict[str, StaticStage] = {stage.name: stage for stage in self.derived.queued()}
+        self.stages: dict[str, StaticStage] = {stage.name: stage for stage in self.derived.queued() if stage.asks}
+        """Those that get a gate: what asks for nothing does not wait."""
+        self.shapes: dict[str, list[PodShape]] = {}
+        """The shapes that each leaf template has where it is called."""
+        for stage in self.derived.queued():
+            for call in stage.calls:
+                self.shapes.setdefault(call.template, []).append(call.shape)
         self.called = {call.template for stage in self.stages.values() for call in stage.calls}
-        """Templates that a stage of this document calls. The others are gated by the documents that call them."""
+        """Templates that a gated stage of this document calls. The others are gated by the documents that call them."""
         self.copies: dict[str, str] = {}
         """Qualified name -> the name of the copy."""
         self.taken: set[str] = set()
@@ -87,6 +94,10 @@ class Injection:
 
     def run(self) -> None:
         self._refuse_lost()
+        for stage in self.derived.queued():
+            if not stage.asks:
+                said = f"stage {stage.name} asks for no resources, so it does not wait"
+                self.report.kept(stage.path, said, stage.source)
         refuse_reserved(self.root, self.derived)
         self._merge_reference()
         if self.by == "suspend":
@@ -172,7 +183,7 @@ class Injection:
         shared = resolved.qualified in self.derived.exempt and (self.by == "pods" or not leaf)
         if self._local(resolved) and not shared:
             return
-        if leaf and not self._edits(resolved):
+        if leaf and not (self._held(resolved) and self._edits(resolved)):
             return
         slug = re.sub(r"[^A-Za-z0-9]+", "-", resolved.qualified).strip("-")[:_LONGEST]
         name, number = f"{GATE}-of-{slug}", 1
@@ -218,7 +229,10 @@ class Injection:
             self.report.kept(resolved.path, "a suspend of your own: it is no gate, and stays as it is", source)
 
     def _held(self, leaf: Resolved) -> bool:
-        return self.by == "pods" or leaf.qualified in self.called
+        if self.by == "pods":
+            shapes = self.shapes.get(leaf.qualified) or [shape_of(self.root, leaf, {})]
+            return any(shape.asks for shape in shapes)
+        return leaf.qualified in self.called
 
     def _composite(self, resolved: Resolved, here: dict[str, Any]) -> None:
         if type_of(resolved.template) == "steps":
@@ -319,7 +333,8 @@ class Injection:
             self._composite(found, here)
         elif is_pod(found.template):
             if self.by == "pods":
-                self._gate_pod(found, here)
+                if self._held(found):
+                    self._gate_pod(found, here)
             elif gate and self._selects(found):
                 # Argo validates an inline template alone too. It knows inputs there, but no steps and tasks around it.
                 self._select(here, found)

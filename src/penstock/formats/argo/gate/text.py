@@ -83,7 +83,8 @@ def _list_length(text: Any) -> str | None:
     simple = _SIMPLE.match(value)
     if simple:
         path = _path(simple[1])
-        return path and f"len(fromJSON({path}))"
+        # An empty text is no loop for Argo: the step is run once.
+        return path and f"{path} == '' ? 1 : len(fromJSON({path}))"
     expression = _EXPRESSION.match(value)
     return f"len(fromJSON({expression[1]}))" if expression and _TO_JSON.match(expression[1]) else None
 

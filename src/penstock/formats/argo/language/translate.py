@@ -37,6 +37,12 @@ from penstock.formats.argo.language.typed import TypedNode, kind_of
 from penstock.formats.expression_trees import checked, compared, joined
 
 Resolve = Callable[[tuple[str, ...]], Node]
+Firm = Callable[[tuple[str, ...]], bool]
+"""Says of a path that it fails without a value even before `??`: Argo does not get as far as that operator."""
+
+
+def _never_firm(path: tuple[str, ...]) -> bool:
+    return False
 
 
 class UnknownVariable(ExpressionError):
@@ -47,24 +53,26 @@ class UnknownVariable(ExpressionError):
         self.path = path
 
 
-def compile_expr(text: str, resolve: Resolve, tags: Callable[[Tag], Node] | None = None) -> Node:
+def compile_expr(
+    text: str, resolve: Resolve, tags: Callable[[Tag], Node] | None = None, firm: Firm = _never_firm
+) -> Node:
     """The value of the expression. Raises ExpressionError.
 
     `resolve` is called with the longest path first (("steps", "a", "outputs", "result")), then with shorter ones; the rest of the path
     is read from the value. With `tags`, simple tags in the text are replaced before it is parsed, as Argo does in retry expressions
     and hooks."""
-    return checked(_translated(text, resolve, tags).node)
+    return checked(_translated(text, resolve, tags, firm).node)
 
 
-def compile_tag(body: str, resolve: Resolve) -> Node:
+def compile_tag(body: str, resolve: Resolve, firm: Firm = _never_firm) -> Node:
     """The text that replaces `{{=body}}`: JSON, or a string as it is."""
-    part = _moment_as_text(_translated(body, resolve, None))
+    part = _moment_as_text(_translated(body, resolve, None, firm))
     return checked(part.node if part.kind == "str" or part.plain else Call("text", (part.node,)))
 
 
-def compile_output(text: str, resolve: Resolve) -> Node:
+def compile_output(text: str, resolve: Resolve, firm: Firm = _never_firm) -> Node:
     """The value of `valueFrom.expression`: as Go prints it."""
-    part = _moment_as_text(_translated(text, resolve, None))
+    part = _moment_as_text(_translated(text, resolve, None, firm))
     if part.kind == "str" or part.plain:
         return checked(part.node)
     return checked(Call("text" if part.kind in ("int", "bool") else "sprintf", _printed(part)))
@@ -80,7 +88,7 @@ def _moment_as_text(part: TypedNode) -> TypedNode:
     return TypedNode(Call("toInt", (Binary("*", part.node, Const(1e9)),)), "int") if part.kind == "duration" else part
 
 
-def _translated(text: str, resolve: Resolve, tags: Callable[[Tag], Node] | None) -> TypedNode:
+def _translated(text: str, resolve: Resolve, tags: Callable[[Tag], Node] | None, firm: Firm) -> TypedNode:
     values: dict[str, Node] = {}
     places = [(0, 0)]
     written = text
@@ -98,7 +106,7 @@ def _translated(text: str, resolve: Resolve, tags: Callable[[Tag], Node] | None)
             values[name] = tags(part)
             written, start = written + name, start + len(part.raw)
     try:
-        return ExprTranslation(resolve, values).part(grammar.parse(written))
+        return ExprTranslation(resolve, values, firm).part(grammar.parse(written))
     except RecursionError:
         raise ExpressionError("nested too deep", 0) from None
     except ExpressionError as error:
@@ -118,6 +126,7 @@ _MIXED = {"+": "plus", "-": "minus", "*": "times"}
 class ExprTranslation:
     resolve: Resolve
     tags: dict[str, Node]
+    firm: Firm = _never_firm
     pointers: list[dict[str, Node]] = field(default_factory=list)
     lets: dict[str, TypedNode] = field(default_factory=dict)
     names: int = 0
@@ -298,6 +307,8 @@ class ExprTranslation:
 
     def coalesced(self, tree: grammar.BinaryNode) -> TypedNode:
         left, right = self.part(tree.left), self.nullable(tree.right)
+        if self.firm(_plain_path(tree.left)):
+            return left
         node = left.node
         if isinstance(node, Call) and node.name == "default" and node.args[1] == Const(None):
             node = node.args[0]
@@ -366,6 +377,17 @@ class ExprTranslation:
         if op in "*/" and "time" not in (left.kind, right.kind):
             return TypedNode(Call({"*": "times", "/": "over"}[op], (left.node, right.node)), "duration")
         raise ExpressionError(f"{left.kind} {op} {right.kind} has no meaning", tree.at)
+
+
+def _plain_path(tree: grammar.Tree) -> tuple[str, ...]:
+    """`a.b['c']` -> the names; empty for everything else, and if one of them may be missing (`a?.b`)."""
+    names: list[str] = []
+    while isinstance(tree, grammar.MemberNode) and not tree.optional:
+        if not isinstance(tree.key, grammar.ConstantNode) or not isinstance(tree.key.value, str):
+            return ()
+        names.append(tree.key.value)
+        tree = tree.of
+    return (tree.name, *reversed(names)) if isinstance(tree, grammar.IdentifierNode) else ()
 
 
 _SURE = frozenset({"it", "run"})

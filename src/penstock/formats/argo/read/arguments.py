@@ -69,7 +69,12 @@ def given_of(arguments: Any, scope: CallScope, path: str) -> CallArguments:
             found.values[name] = value
             found.paths[PARAMETERS, name] = here
             names = only_tag(one.get("value"))
-            if names is not None and names[0] in ("steps", "tasks") and names[2:3] == ("outputs",):
+            if (
+                names is not None
+                and names[0] in ("steps", "tasks")
+                and names[2:3] == ("outputs",)
+                and not scope.firm(names)
+            ):
                 found.outputs.add(name)
     for number, one in items(arguments, ARTIFACTS):
         name, here = text_of(one.get("name")), f"{path}.artifacts[{number}]"
@@ -166,6 +171,14 @@ def whole_given(builder: DefinitionBuilder, scope: CallScope, template: Template
 # -- inputs of a step -------------------------------------------------------------------------------------------------
 
 
+def called_name(names: tuple[str, ...], around: CallScope, template: TemplateSpec, typed: bool) -> Node | None:
+    """`{{steps.name}}` and the like in a called template. An inline template is a part of the one around it."""
+    if template.inline:
+        return around.look(names, typed=typed)
+    found = around.name(names[0])
+    return Const(f"{{{{{names[0]}.name}}}}") if found is None and not typed else found
+
+
 class InputScope(TextScope):
     """The value or default of an input in its own template: it may read the workflow and other inputs."""
 
@@ -192,9 +205,9 @@ class InputScope(TextScope):
                     f"the template {self.template.name!r} has no value for inputs.parameters.{name[:60]}", fix
                 )
             return node_of_value(value)
-        if names[0] in ("workflow", "node") or self.template.inline or names[1:] == ("name",):
-            return self.around.look(names, typed=typed)
-        return None
+        if names[0] in ("steps", "tasks", "node") and names[1:] == ("name",):
+            return called_name(names, self.around, self.template, typed)
+        return self.around.look(names, typed=typed) if names[0] == "workflow" or self.template.inline else None
 
     def value(self, name: str) -> Value:
         """The value of the input in this call; MISSING if none."""
@@ -236,7 +249,7 @@ def inputs_of(template: TemplateSpec, given: CallArguments, scope: CallScope, pa
             default = inputs.own(name)
             if isinstance(default, Expr) and "steps" in default.text:
                 default = MISSING
-        elif template.composite and name not in given.values and isinstance(value, str):
+        elif template.composite and name not in given.values and _is_plain(template.inputs[PARAMETERS][name]):
             continue  # it is the default of the definition's parameter
         found.append(Input(name=own, value=value, type=STR, default=default))
     for name in template.inputs[ARTIFACTS]:
@@ -245,6 +258,13 @@ def inputs_of(template: TemplateSpec, given: CallArguments, scope: CallScope, pa
             found.append(one)
     _unasked(template, given, scope)
     return found
+
+
+def _is_plain(one: Mapping[str, Any]) -> bool:
+    """Has the input a value or default that is the same in every call?"""
+    text = text_of(one.get("value"))
+    text = text_of(one.get("default")) if text is None else text
+    return text is not None and "{{" not in text
 
 
 def _file(

@@ -21,6 +21,7 @@ from penstock.formats.documents import Document, Library
 from penstock.graph.model import Outcome, Output, Parameter
 
 _SELF: Final = ("id", "ip", "status", "exitCode", "startedAt", "finishedAt", "hostNodeName", "outputs")
+NO_TASK: Final = "there is no {{tasks.name}} here: what calls this template is no task, and Argo would wait for ever"
 _GUESSED: Final[Mapping[str, str]] = {
     "id": "the id of a node is the name of the run and of the step",
     "ip": "every step runs on this machine: its address is 127.0.0.1",
@@ -112,6 +113,17 @@ class DefinitionBuilder:
         """All input parameters as Argo's JSON."""
         return listed(self.inputs)
 
+    # -- its own name
+
+    def called_as(self, word: str) -> Node:
+        """`{{steps.name}}`, `{{tasks.name}}` or `{{node.name}}` in the texts of this template: how it was called itself."""
+        if not self.root:
+            self.used.setdefault(("name", word))
+            return reference("params", self.context.globals.name(("name", word)))
+        if word == "tasks":
+            raise UnknownName(NO_TASK, "read it inside the template of the task")
+        return RUN if word == "node" else Const("")
+
     # -- its steps
 
     def step(self, names: tuple[str, ...], scope: CallScope, typed: bool) -> Node:
@@ -177,7 +189,13 @@ class DefinitionBuilder:
             )
         site.outputs_read.add(own)
         node = reference("steps", site.step, "outputs", own)
-        return Call("collect", (node,)) if site.looped and kind == PARAMETERS else node
+        return self.collected("collect", site, node) if site.looped and kind == PARAMETERS else node
+
+    def collected(self, function: str, site: CallSite, node: Node) -> Node:
+        """The outputs of a loop. Of steps whose items were all skipped there are none; of tasks there is an empty list."""
+        if self.word == "tasks":
+            return Call(function, (node,))
+        return Call(function, (node, reference("steps", site.step, "outcome")))
 
     def exit_code(self, site: CallSite) -> Node:
         """The exit code of one command; 0 or 1 for a loop or a called template."""
@@ -194,7 +212,7 @@ class DefinitionBuilder:
             )
         site.result_read = True
         node = reference("steps", site.step, "outputs", site.template.output_names[RESULT])
-        return Call("collect_results", (node,)) if site.looped else node
+        return self.collected("collect_results", site, node) if site.looped else node
 
     def every_output(self, site: CallSite, typed: bool) -> Node:
         """All parameters of a step as JSON: a map, or of a loop a list of maps."""
@@ -204,7 +222,7 @@ class DefinitionBuilder:
         }
         whole = MapOf(tuple((Const(name), node) for name, node in found.items()))
         if site.looped:
-            return Call("collect_maps", (whole,))
+            return self.collected("collect_maps", site, whole)
         return whole if typed else Call("to_json", (whole,))
 
     # -- the whole workflow
@@ -220,10 +238,15 @@ class DefinitionBuilder:
             if published is not None:
                 return published
         self.context.verify(key)
+        if self.root and key == ("status",) and scope.first and not scope.exit:
+            return Const("")  # Argo sets it when it has looked at all that can start
         if self.root:
             return self.context.value(key, scope.exit)
         self.used.setdefault(key)
-        return reference("params", self.context.globals.name(key))
+        found = reference("params", self.context.globals.name(key))
+        if key == ("status",) and not scope.first:
+            return Choice(Binary("==", found, Const("")), Const("Running"), found)
+        return found
 
     def published(self, key: Key, scope: CallScope | None) -> Node | None:
         """The latest value that a step here publishes under a global name before `scope`; None if there is none."""
@@ -286,6 +309,7 @@ class CallScope(TextScope):
         """The step whose hook this is; it has ended."""
         self.status: Node | None = None
         """The status of that step, if a hook reads it while the step runs."""
+        self.lenient = self.exit or hooked is not None
 
     def after(self, site: CallSite) -> bool:
         """Has that step ended when this text is evaluated?"""
@@ -295,6 +319,53 @@ class CallScope(TextScope):
         if own.group is None or site.group is None:
             return site is not own
         return site.group < own.group
+
+    @property
+    def first(self) -> bool:
+        """Does the step start with its template?"""
+        site = self.site
+        if site is None or self.hooked is not None:
+            return False
+        return not (site.group or site.raw.get("depends") or site.raw.get("dependencies"))
+
+    def name(self, word: str) -> Node | None:
+        """`{{steps.name}}`, `{{tasks.name}}` or `{{node.name}}` inside the template that is called here. None: it stays as text."""
+        site, builder = self.site, self.builder
+        plain = self.hooked is not None or self.exit or site is None or not builder.template.composite
+        if word != "node":
+            if plain:  # Argo calls the entrypoint and hooks by a step that has no name
+                return Const("") if word == "steps" else None
+            return self.step_name() if word == builder.word else None
+        if not builder.template.composite and not self.exit:
+            return RUN
+        found = builder.called_as("node")
+        of = self.hooked or (None if self.exit else site)
+        if of is not None:
+            between = "." if of.group is None else f"[{of.group}]."
+            found = Binary("+", Binary("+", found, Const(between)), self.step_name())
+        if site is not None and (self.hooked is not None or self.exit):
+            hook = site.path.rpartition(".hooks.")[2] if ".hooks." in site.path else "exit"
+            found = Binary("+", found, Const(".onExit" if hook == "exit" else f".hooks.{hook}"))
+        return found
+
+    def step_name(self) -> Node:
+        """The name of the step; in a loop with its item."""
+        of = self.hooked or self.site
+        assert of is not None
+        if self.loop is None:
+            return Const(of.name)
+        self.loop.names_read = True
+        return reference("item", "name")
+
+    def firm(self, names: tuple[str, ...]) -> bool:
+        site = self.builder.sites.get(names[1]) if len(names) > 2 and names[0] == self.builder.word else None
+        if site is None or names[2] != "outputs":
+            return False
+        if site.looped:
+            return self.builder.word == "steps"
+        if site is self.hooked:
+            return True
+        return names[3:] == ("result",) and not site.template.outputs[PARAMETERS]
 
     def reads(self, site: CallSite) -> None:
         if self.site is not None and site not in (self.site, self.hooked):
@@ -312,18 +383,24 @@ class CallScope(TextScope):
                 return self.item(rest, typed)
             case "steps" | "tasks" as word:
                 if rest == ("name",):
-                    return Const(self.site.name if self.site is not None else builder.template.name)
+                    return builder.called_as(word)
                 if word != builder.word or not rest:
                     return None
                 if self.status is not None and self.hooked is not None and rest == (self.hooked.name, "status"):
                     return self.status
+                if not typed and self.hooked is not None and rest[0] == self.hooked.name and not _in_hook(rest[1:]):
+                    message = (
+                        f"{'.'.join(names)[:80]} is not known in the step's own hook; it stays as text, as in Argo"
+                    )
+                    self.notes.changed(self.document, self.hooked.path, message)
+                    return Const(f"{{{{{'.'.join(names)}}}}}")
                 return builder.step(rest, self, typed)
             case "workflow":
                 if self.status is not None and self.exit and rest == ("status",):
                     return self.status
                 return builder.workflow(rest, self)
             case "node" if rest == ("name",):
-                return Binary("+", RUN, Const(f".{self.site.name}" if self.site is not None else ""))
+                return builder.called_as("node")
             case _:
                 return None
 
@@ -353,7 +430,9 @@ class ExitScope(CallScope):
     exit = True
 
     def look(self, names: tuple[str, ...], *, typed: bool = False) -> Node | None:
-        if names[0] in ("steps", "tasks") and names[1:] != ("name",):
+        if names[0] in ("steps", "tasks", "node") and names[1:] == ("name",):
+            return self.name(names[0]) or Const(f"{{{{{names[0]}.name}}}}")
+        if names[0] in ("steps", "tasks"):
             raise UnknownName(
                 f"{'.'.join(names)[:80]} cannot be read in an exit handler",
                 "publish it with globalName, and read workflow.outputs",
@@ -361,6 +440,11 @@ class ExitScope(CallScope):
         if names[0] == "inputs":
             return None
         return super().look(names, typed=typed)
+
+
+def _in_hook(rest: tuple[str, ...]) -> bool:
+    """What an exit hook can read of its own step, after the step's name."""
+    return rest == ("status",) or rest[:2] in (("outputs", PARAMETERS), ("outputs", ARTIFACTS))
 
 
 def listed(nodes: Mapping[str, Node]) -> Node:

@@ -7,6 +7,7 @@ Most values are known when the document is read and become text: labels, namespa
     (status,) (failures,)       how it ended, in exit handlers
     (label, x)                  a label that is computed when the workflow begins
     (outputs, parameters, x)    an output that a step publishes under a global name
+    (name, node)                how the template was called: steps.name, tasks.name, node.name
 
 At the root a key has a value; in a called template it is a parameter that every caller passes on, because a definition of a
 Workflow sees only its own parameters.

@@ -12,7 +12,7 @@ from penstock.expressions.types import ANY
 from penstock.formats.argo.read.arguments import CallArguments, given_of, inputs_of, whole_given
 from penstock.formats.argo.read.builder import CallScope, DefinitionBuilder
 from penstock.formats.argo.read.leaf import leaf_spec
-from penstock.formats.argo.read.loops import KINDS, loop_of
+from penstock.formats.argo.read.loops import KINDS, loop_of, named
 from penstock.formats.argo.read.order import dag_edges, group_edges, pruned
 from penstock.formats.argo.read.policy import NO_CACHE, cache_of, locks_of, retry_of, timeout_of
 from penstock.formats.argo.read.steps import CallSite, LoopItems, StepBuilder
@@ -130,6 +130,7 @@ def _site(builder: DefinitionBuilder, site: CallSite) -> tuple[LoopItems | None,
     fields: dict[str, Any] = {"tolerates": site.tolerates}
     if found is not None:
         items, scope.loop = found
+        scope.loop.items = items
         fields["each"] = ForEach(axes=({"item": items},))
     text = text_of(site.raw.get("when"))
     if text is not None and text.strip():
@@ -158,9 +159,20 @@ def drafted(
         fields |= _of_call(template, scope)
         step_builder = StepBuilder(site, inputs, Nested(name=called.name), fields)
         context.callers.append((scope, step_builder, called))
+        give_names(step_builder, scope)
         return step_builder
     known = leaf_spec(template, scope, lambda: given.parameters(template, scope))
-    return StepBuilder(site, inputs, known, {**known.fields, **fields})
+    step_builder = StepBuilder(site, inputs, known, {**known.fields, **fields})
+    give_names(step_builder, scope)
+    return step_builder
+
+
+def give_names(step_builder: StepBuilder, scope: CallScope) -> None:
+    """A loop whose step reads its own name has the names beside the items."""
+    each, loop = step_builder.fields.get("each"), scope.loop
+    if isinstance(each, ForEach) and loop is not None and loop.names_read and "name" not in each.axes[0]:
+        names = named(loop.items, (scope.hooked or step_builder.site).name, scope, step_builder.site.path)
+        step_builder.fields["each"] = ForEach(axes=({**each.axes[0], "name": names},))
 
 
 def _source(builder: DefinitionBuilder, site: CallSite) -> Source:

@@ -14,6 +14,7 @@ from penstock.errors import known_are, nearest
 from penstock.expressions.evaluate import EvaluationError, resolve
 from penstock.expressions.parse import Binary, Call, Const, Expr, Node, reference
 from penstock.expressions.types import STR, optional
+from penstock.formats.argo.read.arguments import called_name
 from penstock.formats.argo.read.builder import CallScope, listed
 from penstock.formats.argo.read.globals import RUN
 from penstock.formats.argo.read.objects import compile_path, json_path
@@ -91,7 +92,7 @@ class LeafScope(TextScope):
             case "outputs":
                 return self.output(rest)
             case "workflow":
-                self.own |= rest[:1] == ("outputs",)  # published values depend on the caller
+                self.own |= rest[:1] in (("outputs",), ("status",))  # they depend on the caller
                 return self.around.look(names, typed=typed)
             case "pod" if rest == ("name",):
                 self.own = True
@@ -99,7 +100,7 @@ class LeafScope(TextScope):
                 return Binary("+", RUN, Const(f"-{self.step}"))
             case "steps" | "tasks" | "node" if rest == ("name",):
                 self.own = True
-                return self.around.look(names, typed=typed)
+                return called_name(names, self.around, self.template, typed)
             case "retries" if not rest and self.retried:
                 return Call("string", (reference("attempt", "number"),))
             case "lastRetry" if len(rest) == 1 and rest[0] in _NOT_FIRST and self.retried:

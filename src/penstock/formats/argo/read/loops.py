@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.expressions.evaluate import EvaluationError, evaluate
-from penstock.expressions.parse import Binary, Call, Choice, Const, Expr, Macro, Name, Node
+from penstock.expressions.parse import Binary, Call, Choice, Const, Expr, ListOf, Macro, MapOf, Name, Node
+from penstock.expressions.plain import Spelled
 from penstock.expressions.template import Template
 from penstock.formats.argo.read.builder import CallScope
 from penstock.formats.argo.read.steps import LoopItems
 from penstock.formats.argo.read.template import text_of
-from penstock.formats.argo.read.values import as_expr, deep, node_of
+from penstock.formats.argo.read.values import as_expr, deep, node_of, node_of_value
 from penstock.formats.documents import part
 from penstock.formats.values import frozen
 from penstock.graph.model import Value
@@ -51,6 +52,21 @@ def loop_of(raw: Mapping[str, Any], scope: CallScope, path: str) -> Items | None
     return (), LoopItems("text")
 
 
+def named(items: Value, name: str, scope: CallScope, path: str) -> Value:
+    """The name of the step for each item, as Argo makes it: l(0:x)."""
+    node = Call("loop_names", (Const(name), _node(items)))
+    try:
+        return tuple(evaluate(node, {}))
+    except EvaluationError:
+        return as_expr(node, scope, path)
+
+
+def _node(value: Value) -> Node:
+    if isinstance(value, Mapping):
+        return MapOf(tuple((Const(key), _node(item)) for key, item in value.items()))
+    return ListOf(tuple(map(_node, value))) if isinstance(value, tuple) else node_of_value(value)
+
+
 def _listed(items: list[Any], scope: CallScope, path: str) -> Items:
     found = []
     for number, item in enumerate(items):
@@ -77,10 +93,10 @@ def _from_text(text: str, scope: CallScope, path: str) -> Items:
     if "{{" in text:
         node = node_of(text, scope, path)
         if not isinstance(node, Const):
-            return as_expr(Call("json", (node,)), scope, path), LoopItems("any")
+            return as_expr(_spelled(node), scope, path), LoopItems("any")
         text = str(node.value)
     try:
-        found = json.loads(text, parse_float=_Spelled)
+        found = json.loads(text, parse_float=Spelled)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, list):
@@ -88,18 +104,19 @@ def _from_text(text: str, scope: CallScope, path: str) -> Items:
             scope.document, path, "P835", f"{text.strip()[:60]!r} is no list in JSON", "write '[1, 2, 3]'"
         )
         return (), LoopItems("text")
-    return _listed([item.written if isinstance(item, _Spelled) else item for item in found], scope, path)
+    if any(isinstance(item, list | dict) and _has_spelled(item) for item in found):
+        return as_expr(_spelled(Const(text)), scope, path), LoopItems("any")
+    return _listed([item.written if isinstance(item, Spelled) else item for item in found], scope, path)
 
 
-class _Spelled(float):
-    """A number as it is written: Argo passes on 1.50 and 1e3 as they are."""
+def _spelled(text: Node) -> Node:
+    """Argo passes on 1.50 and 1e3 as they are."""
+    return Call("json", (text, Const(True)))
 
-    def __new__(cls, written: str) -> _Spelled:
-        found = super().__new__(cls, written)
-        found.written = written
-        return found
 
-    written: str
+def _has_spelled(item: Any) -> bool:
+    inner = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+    return isinstance(item, Spelled) or any(map(_has_spelled, inner))
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------

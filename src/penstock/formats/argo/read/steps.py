@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.expressions.parse import Expr
 from penstock.formats.argo.read.template import TemplateSpec
-from penstock.graph.model import MISSING, Action, Edge, Input, Nested, Outcome, Output, Step
+from penstock.graph.model import MISSING, Action, Edge, Input, Nested, Outcome, Output, Step, Value
 
 
 @dataclass(eq=False, slots=True)
@@ -23,6 +23,9 @@ class LoopItems:
     """text: all are texts. any: they may be anything."""
     fields: frozenset[str] = frozenset()
     """Of maps: the fields that are text in all of them."""
+    items: Value = ()
+    names_read: bool = False
+    """Does the step read its name, which has the item in it?"""
 
 
 @dataclass(eq=False, slots=True)

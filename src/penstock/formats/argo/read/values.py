@@ -47,6 +47,12 @@ class TextScope(ABC):
 
     notes: ReadNotes
     document: Document
+    lenient = False
+    """A tag without a value stays as text, as in the arguments of Argo's hooks."""
+
+    def firm(self, names: tuple[str, ...]) -> bool:
+        """Does an expression fail if this has no value, although `??` follows?"""
+        return False
 
     @abstractmethod
     def look(self, names: tuple[str, ...], *, typed: bool = False) -> Node | None:
@@ -152,8 +158,8 @@ def only_tag(text: Any) -> tuple[str, ...] | None:
 
 def _tag(tag: Tag, scope: TextScope, path: str) -> str | Node:
     if tag.kind == "expr":
-        found = _compiled(lambda: compile_tag(tag.body, _resolver(tag.body, scope)), scope, path, tag.body)
-        return Const("") if found is None else as_text(found)
+        found = _compiled(lambda: compile_tag(tag.body, _resolver(tag.body, scope), scope.firm), scope, path, tag.body)
+        return Const("") if found is None else _kept(as_text(found), tag, scope)
     try:
         names = tag_path(tag.body)
     except ExpressionError as error:
@@ -167,13 +173,20 @@ def _tag(tag: Tag, scope: TextScope, path: str) -> str | Node:
         scope.notes.wrong(scope.document, path, "P832", str(error), error.fix)
         return Const("")
     if found is not None:
-        return found
+        return _kept(found, tag, scope)
     if names[0] in BEGINNINGS or (len(names) > 1 and nearest(names[0], BEGINNINGS)):
         message = f"there is no variable {tag.raw[:80]} here"
         scope.notes.wrong(scope.document, path, "P832", message, _meant(names[0]))
         return Const("")
     scope.notes.kept(scope.document, path, f"{tag.raw[:80]} is no variable of Argo's; it stays as text")
     return tag.raw
+
+
+def _kept(node: Node, tag: Tag, scope: TextScope) -> Node:
+    """With the tag itself as text where there is no value, if the place allows that."""
+    if not scope.lenient or isinstance(node, Const) or "outputs" not in tag.body:
+        return node
+    return Call("default", (node, Const(tag.raw)))
 
 
 def _meant(root: str) -> str:
@@ -188,6 +201,8 @@ def _is_text(node: Node) -> bool:
     match node:
         case Const(value):
             return isinstance(value, str)
+        case Call("default", (value, otherwise), None):
+            return _is_text(value) and _is_text(otherwise)
         case Call(name, _, None):
             return name in _TEXTUAL
         case Choice(_, yes, no):
@@ -204,12 +219,12 @@ def _is_text(node: Node) -> bool:
 
 def expression(text: str, scope: TextScope, path: str) -> Node | None:
     """A field that is an expression of expr-lang, perhaps with tags in it. None with a problem if it is wrong."""
-    return _compiled(lambda: compile_expr(text, _resolver(text, scope), _tagger(scope)), scope, path, text)
+    return _compiled(lambda: compile_expr(text, _resolver(text, scope), _tagger(scope), scope.firm), scope, path, text)
 
 
 def output_expression(text: str, scope: TextScope, path: str) -> Node | None:
     """The same if the value is kept as text."""
-    return _compiled(lambda: compile_output(text, _resolver(text, scope)), scope, path, text)
+    return _compiled(lambda: compile_output(text, _resolver(text, scope), scope.firm), scope, path, text)
 
 
 def condition(text: str, scope: TextScope, path: str) -> Node | None:
@@ -226,8 +241,8 @@ def _tagger(scope: TextScope) -> Callable[[Tag], Node]:
             if found is None:
                 raise UnknownName(f"there is no variable {tag.raw[:80]} here", _meant(tag.root))
             return found
-        found = compile_expr(tag.body, _resolver(tag.body, scope))
-        return found if is_condition(found) else compile_tag(tag.body, _resolver(tag.body, scope))
+        found = compile_expr(tag.body, _resolver(tag.body, scope), None, scope.firm)
+        return found if is_condition(found) else compile_tag(tag.body, _resolver(tag.body, scope), scope.firm)
 
     return resolve
 

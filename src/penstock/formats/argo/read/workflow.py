@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from penstock.errors import DocumentError
-from penstock.expressions.parse import Expr, reference
+from penstock.expressions.parse import Expr, Node, reference
 from penstock.expressions.types import ANY, STR
 from penstock.formats.argo.labels import DESCRIPTION
 from penstock.formats.argo.read.arguments import (
@@ -32,7 +32,7 @@ from penstock.formats.argo.read.arguments import (
 from penstock.formats.argo.read.builder import CallScope, DefinitionBuilder, ExitScope
 from penstock.formats.argo.read.context import ArgoReadContext
 from penstock.formats.argo.read.globals import Key
-from penstock.formats.argo.read.graph import BAD, build, drafted, hook_condition, hooks_of
+from penstock.formats.argo.read.graph import BAD, build, drafted, give_names, hook_condition, hooks_of
 from penstock.formats.argo.read.policy import duration_of, locks_of, retry_of, timeout_of
 from penstock.formats.argo.read.steps import CallSite, LeafSpec, StepBuilder
 from penstock.formats.argo.read.template import ARTIFACTS, PARAMETERS, TemplateSpec, legal, text_of
@@ -510,13 +510,25 @@ def _pass_down(context: ArgoReadContext) -> None:
             around = scope.builder
             before = len(around.used)
             try:
-                value: Value = as_expr(around.shared(key, scope), scope, step_builder.site.path)
+                value: Value = as_expr(_passed(key, scope), scope, step_builder.site.path)
             except UnknownName as error:
                 context.notes.wrong(around.document, step_builder.site.path, "P832", str(error), error.fix)
                 continue
             step_builder.inputs.append(Input(name=context.globals.name(key), value=value, type=_type(key)))
+            give_names(step_builder, scope)
             if len(around.used) > before:
                 rest.append((around, key))
+
+
+def _passed(key: Key, scope: CallScope) -> Node:
+    if key[0] != "name":
+        return scope.builder.shared(key, scope)
+    found = scope.name(key[1])
+    if found is None:
+        raise UnknownName(
+            f"{{{{{key[1]}.name}}}} has no value in this call, and Argo would wait for ever", "leave it out"
+        )
+    return found
 
 
 def _publish(context: ArgoReadContext) -> None:

@@ -108,7 +108,7 @@ def _dynamic(
 ) -> LoopFields:
     whole = {name: ArgoVariable(("item",), type_, 2)}
     match value.node:  # the form in which the reader reads a list
-        case Choice(Binary("==", given, Const("")), _, Call("json", (same,))) if given == same:
+        case Choice(Binary("==", given, Const("")), _, Call("json", (same, *_))) if given == same:
             value = Expr.tree(given)
     found = direct(value, find)
     if found is not None and found.type.name == "dict":

@@ -117,6 +117,9 @@ def _remarks(context: WriteContext, workflow: Workflow) -> None:
             context.report.lost(
                 f"{where}locks", "a lock of a called workflow is not kept", "Lock its steps.", one.source
             )
+        if one.enough is not None:
+            message = "Argo ends when all of it has ended, not when enough has succeeded"
+            context.report.lost(f"{where}enough", message, source=one.source)
         if one.judged_by == "handled":
             _judged(context, one, where)
     if workflow.unit is not None:

@@ -10,8 +10,8 @@ starts within a stage; on this machine they start together, without waiting for 
 `executionPolicy` is the proposal of jobset issue 672, in no release: InOrder with Succeeded makes each replicated job wait for the
 one before it. Together with startupPolicy InOrder it is ambiguous and refused.
 
-The first failure ends a JobSet: nothing more starts, and running pods end by themselves. failurePolicy.maxRestarts restarts
-everything: then the set is a nested workflow, called by a step with a retry.
+The first failure ends a JobSet: nothing more starts, and running pods end by themselves. Once the successPolicy is met, running pods are
+stopped. failurePolicy.maxRestarts restarts everything: then the set is a nested workflow, called by a step with a retry.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from penstock.formats.pods.read import PodFacts, facts_of, read_pod
 from penstock.formats.pods.variables import MOST_PODS, REPLICA
 from penstock.formats.reader import DocumentReader
 from penstock.formats.values import brief, frozen, listed
-from penstock.graph.model import NORMAL, Edge, ForEach, Nested, Outcome, Retry, Step, Value, Workflow
+from penstock.graph.model import NORMAL, Edge, Enough, ForEach, Nested, Outcome, Retry, Step, Value, Workflow
 
 JOBS: Final = "jobs"
 """The workflow that is restarted, and the step that calls it."""
@@ -117,14 +117,14 @@ class _JobSet(DocumentReader):
         steps = [self.step(one, groups.get(one.name)) for one in self.jobs.values()]
         extra: dict[str, Any] = {name: frozen(self.spec[name]) for name in _HANDED if self.spec.get(name) is not None}
         self.told()
-        steps = self.success(steps, extra)
+        enough = self.enough()
         steps, restarts = self.failure(steps, extra)
         if part(self.spec, "startupPolicy").get("startupPolicyOrder") == "InOrder":
             extra["startupPolicy"] = frozen(self.spec["startupPolicy"])
         workflow = around(self, tuple(steps), {"jobset": extra} if extra else None)
         if not restarts:
-            return replace(workflow, fail_fast=True)
-        whole = Workflow(name=JOBS, steps=tuple(steps), fail_fast=True, source=workflow.source)
+            return replace(workflow, fail_fast=True, enough=enough)
+        whole = Workflow(name=JOBS, steps=tuple(steps), fail_fast=True, enough=enough, source=workflow.source)
         retry = Retry(limit=restarts, backoff=AT_ONCE)
         call = Step(name=JOBS, action=Nested(name=JOBS), retry=retry, cache=PRIVATE, source=workflow.source)
         return replace(workflow, steps=(call,), definitions=(whole,))
@@ -435,26 +435,22 @@ class _JobSet(DocumentReader):
         fix = f"name one of {listed(self.jobs)}.{nearest(name, self.jobs)}"
         self.wrong("P832", path, f"there is no replicated job {name[:60]!r}", fix)
 
-    def success(self, steps: list[Step], extra: dict[str, Any]) -> list[Step]:
-        """A job that the policy does not name does not decide the outcome, and is not stopped."""
+    def enough(self) -> Enough | None:
+        """What has to succeed. Whatever else runs then is stopped; a failure before that ends the JobSet, whoever failed."""
         policy = self.mapping(self.spec, "successPolicy", "spec")
         if not policy:
-            return steps
+            return None
         here, operator = "spec.successPolicy", policy.get("operator")
         if operator not in ("All", "Any"):
             self.wrong("P835", f"{here}.operator", f"the operator is {brief(operator)}", "say All or Any")
-        targets = self.targets(policy, here)
-        if operator == "Any" and (len(targets) > 1 or any(step.replicas > 1 for step in steps)):
-            said = "handed on; there one that succeeds is enough, on this machine all that are named must succeed"
-            self.changed(f"{here}.operator", said, "Name the one that decides in targetReplicatedJobs.")
-        others = [name for name in self.jobs if name not in targets]
-        if operator != "Any" and not others:
-            return steps
-        extra["successPolicy"] = frozen(policy)
-        if others:
-            said = f"{listed(others)} decide nothing; they are not stopped when the others have succeeded"
-            self.changed(f"{here}.targetReplicatedJobs", said, "Let them end by themselves.")
-        return [replace(step, tolerates=BAD) if step.name in others else step for step in steps]
+        targets = tuple(dict.fromkeys(self.targets(policy, here)))
+        if operator != "Any":
+            return Enough(steps=targets) if set(targets) < set(self.jobs) else None
+        several = [name for name in targets if name in self.jobs and self.jobs[name].replicas > 1]
+        if several:
+            said = f"there one Job is enough; on this machine all Jobs of {listed(several)} end together, as one gang"
+            self.changed(f"{here}.operator", said, "Give each Job a replicated job of its own.")
+        return Enough(steps=targets, of="any")
 
     def failure(self, steps: list[Step], extra: dict[str, Any]) -> tuple[list[Step], int]:
         """How many times everything is restarted after a failure."""

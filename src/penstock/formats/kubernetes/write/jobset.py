@@ -38,7 +38,7 @@ from penstock.formats.pods.variables import INDEX_FIELD, OURS, REPLICA
 from penstock.formats.report import Report
 from penstock.formats.values import thawed
 from penstock.graph import check
-from penstock.graph.model import Function, Nested, Workflow
+from penstock.graph.model import Enough, Function, Nested, Workflow
 
 API: Final = "jobset.x-k8s.io/v1alpha2"
 MOST_NEEDS: Final = 5
@@ -221,21 +221,29 @@ class _JobSet:
         found: dict[str, Any] = {}
         if "startupPolicy" in self.kept and not ordered:
             found["startupPolicy"] = thawed(self.kept["startupPolicy"])
-        policy = part(self.kept, "successPolicy")
-        targets = policy.get("targetReplicatedJobs") or ()
         for plain in self.plains:
             step = plain.step
-            if step.tolerates and (not targets or step.name in targets):
+            if step.tolerates:
                 said = f"{step.name} may fail and the workflow does not; a JobSet fails when one of its Jobs does"
                 fix = "let the command end with 0, or write Argo"
                 self.refuse("P855", f"steps.{step.name}.tolerates", said, fix, plain)
-        known = {name for name in targets if name in self.names}
-        if policy and (known or not targets):
-            found["successPolicy"] = thawed(policy)
+        if self.workflow.enough is not None:
+            found["successPolicy"] = self.success(self.workflow.enough)
         rules = thawed(part(self.kept, "failurePolicy"))
         if self.restarts or rules:
             found["failurePolicy"] = {"maxRestarts": self.restarts, **rules}
         return found
+
+    def success(self, enough: Enough) -> dict[str, Any]:
+        for name in enough.steps:
+            if name not in self.names:
+                said = f"the success of {name} is to be enough; it becomes several replicated jobs, or none"
+                self.refuse(
+                    "P855", "enough.steps", said, "name steps that are one loop-free pod, or write it otherwise"
+                )
+        targets = [self.names.get(name, name) for name in enough.steps]
+        whole = set(targets) >= set(self.names.values())
+        return {"operator": enough.of.capitalize(), **({} if whole else {"targetReplicatedJobs": targets})}
 
     def volumes(self) -> dict[str, Any]:
         """A claim for each folder that is shared."""
@@ -288,5 +296,7 @@ def _unwrapped(workflow: Workflow) -> tuple[Workflow, int]:
     plain = call.retry.backoff == AT_ONCE and call.retry.when is None and not call.retry.exit_codes
     if inner.params or inner.on_exit or inner.locks or not plain or call.timeout is not None:
         return workflow, 0
-    whole = replace(workflow, steps=inner.steps, fail_fast=inner.fail_fast, parallel=inner.parallel)
+    whole = replace(
+        workflow, steps=inner.steps, fail_fast=inner.fail_fast, parallel=inner.parallel, enough=inner.enough
+    )
     return whole, call.retry.limit

@@ -37,6 +37,8 @@ from penstock.graph.model import Part, Value
 
 _UNSET = Located(Document({}), "", {})
 _SHELL = ("/bin/sh", "-e")
+_MADE_UP = re.compile(r"\$\(results\.([^).\n]{0,200}\$[^).\n]{0,200})\.path\)")
+"""The name of a result that a shell would put together: `$(results.r-${i}.path)`. To Tekton that is a name like any other."""
 """The default beginning of a script: `#!/bin/sh` and `set -e`."""
 READ = frozenset(
     "name displayName image command args script env envFrom workingDir onError when results timeout ref params workspaces volumeMounts"
@@ -252,13 +254,16 @@ class PartReader:
     def _check_results(self) -> None:
         """Tekton refuses a script with the path of a result that the task does not declare."""
         text = self.at.word("script") if self.at.given("script") and not self.sidecar else ""
+        named = [(one[0], one[1]) for one in _MADE_UP.finditer(text)]
         for var in split_vars(text):
             match var:
                 case Var(path=("results", *rest)) if rest[-1:] == ["path"]:
-                    name, known = ".".join(rest[:-1]), self.names.results
-                    if name not in known:
-                        fix = nearest(name, known).strip() or "declare it under the results of the task"
-                        raise self.at.at("script").error("P832", f"{var.raw}: the task has no result {name!r}", fix)
+                    named.append((var.raw, ".".join(rest[:-1])))
+        known = self.names.results
+        for raw, name in named:
+            if name not in known:
+                fix = nearest(name, known).strip() or "declare it under the results of the task"
+                raise self.at.at("script").error("P832", f"{raw}: the task has no result {name!r}", fix)
 
     def _knows(self, workspace: str) -> bool:
         found = self.names.workspace(workspace)

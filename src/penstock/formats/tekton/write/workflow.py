@@ -166,6 +166,9 @@ class _Writer:
             tell.changed("fail_fast", said, "run steps that must go on with tolerates", workflow.source)
         if workflow.parallel is not None:
             tell.lost("parallel", "how many tasks run at a time is not limited", "give them a queue", workflow.source)
+        if any(one.enough is not None for one in (workflow, *workflow.definitions)):
+            said = "a PipelineRun ends when all of it has ended, not when enough has succeeded"
+            tell.lost("enough", said, source=workflow.source)
         if workflow.locks:
             tell.lost("locks", "Tekton has no locks", source=workflow.source)
         if workflow.priority is not None and not isinstance(workflow.priority, str):

@@ -1,0 +1,250 @@
+"""The controller as a process: engines and core between the caches and the work queue. Called by `penstock controller run` and by tests.
+
+`Controller` knows which object belongs to which workflow, gathers what is seen of one workflow, and answers the webhooks. It decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from penstock.controller.admit import admit_pod, admit_workflow, unit_of
+from penstock.controller.cluster.cache import Caches
+from penstock.controller.cluster.client import Client
+from penstock.controller.cluster.kubeconfig import connect
+from penstock.controller.cluster.log import Log
+from penstock.controller.cluster.metrics import Metrics
+from penstock.controller.cluster.run import Key, Manager, Settings
+from penstock.controller.core import Seen, reconcile
+from penstock.controller.coverage import Assumed
+from penstock.controller.engine import Engine, Observed
+from penstock.controller.install.webhooks import NAME, PODS_PATH, WORKFLOWS_PATH
+from penstock.controller.known import engines
+from penstock.controller.objects import (
+    CLUSTER_QUEUES,
+    FLAVORS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    PODS,
+    PRIORITIES,
+    WORKLOADS,
+    Note,
+    Object,
+    Plan,
+    Resource,
+    name_of,
+    namespace_of,
+    part,
+    rows,
+    uid_of,
+)
+from penstock.controller.options import RunOptions
+from penstock.errors import UserError
+
+ASSUMED = 10.0
+"""Seconds for which a pod that the webhook let go counts before it is seen. Most are seen within milliseconds."""
+DEEPEST = 10
+"""Owners above owners that are followed."""
+SERVICE = "penstock-webhooks"
+ALWAYS = (WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES, FLAVORS, PRIORITIES, NAMESPACES, PODS)
+
+
+class Controller:
+    """One set of engines on one cluster."""
+
+    def __init__(
+        self,
+        engines: Sequence[Engine],
+        clock: Callable[[], float] = time.time,
+        leads: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.engines = {one.name: one for one in engines}
+        self.clock, self.leads = clock, leads
+        self.main = {(one.api, one.kind): (engine, one) for engine in engines for one in engine.main}
+        self.kinds = _unique(one for engine in engines for one in (*engine.main, *engine.children))
+        library = _unique(one for engine in engines for one in engine.library)
+        self.caches = Caches(_unique((*ALWAYS, *self.kinds, *library)))
+        self._assumed: dict[Key, list[tuple[float, Assumed]]] = {}
+        self._releasing: set[Key] = set()
+        """Workflows whose pods a worker lets go at this moment: what it gives away is not in the caches yet."""
+        self._deciding = threading.Lock()
+        """The webhook and a worker must not give the same room to two pods."""
+
+    # which workflow
+
+    def owner_of(self, obj: Object) -> Key | None:
+        """The workflow that an object is, or belongs to."""
+        top = obj
+        for _ in range(DEEPEST):
+            above = self._above(top)
+            if above is None:
+                break
+            top = above
+        known = self.main.get((str(top.get("apiVersion")), str(top.get("kind"))))
+        if known is None or not known[0].queued(top):
+            return None
+        return known[0].name, namespace_of(top), name_of(top)
+
+    def _above(self, obj: Object) -> Object | None:
+        for owner in rows(obj, "metadata", "ownerReferences"):
+            for resource in self.kinds:
+                if resource.kind == owner.get("kind") and resource.api.split("/")[0] == _group(owner):
+                    found = self.caches.get(resource, namespace_of(obj), str(owner.get("name")))
+                    if found is not None and uid_of(found) == owner.get("uid"):
+                        return found
+        return None
+
+    def object_of(self, key: Key) -> Object | None:
+        engine, namespace, name = key
+        for resource in self.engines[engine].main:
+            found = self.caches.get(resource, namespace, name)
+            if found is not None and self.owner_of(found) == key:
+                return found
+        return None
+
+    # what is seen of it
+
+    def seen(self, key: Key) -> Seen | None:
+        """None: it is gone. Raises UserError where the unit is none."""
+        main = self.object_of(key)
+        if main is None:
+            return None
+        engine = self.engines[key[0]]
+        observed = Observed(main, self._below(main), self.caches, self.clock())
+        assumed = [one for until, one in self._assumed.get(key, ()) if until > self.clock()]
+        workloads = self.caches[WORKLOADS].of_workflow(uid_of(main))
+        return Seen(engine, observed, unit_of(main, self.caches), workloads, assumed)
+
+    def _below(self, main: Object) -> dict[str, list[Object]]:
+        found: dict[str, list[Object]] = {}
+        waiting, known = [uid_of(main)], {uid_of(main)}
+        while waiting:
+            uid = waiting.pop()
+            for resource in (*self.kinds, PODS):
+                for obj in self.caches[resource].owned_by(uid):
+                    if uid_of(obj) not in known:
+                        known.add(uid_of(obj))
+                        waiting.append(uid_of(obj))
+                        found.setdefault(str(obj.get("kind")), []).append(obj)
+        return found
+
+    # what follows
+
+    def reconcile(self, key: Key) -> Plan:
+        try:
+            seen = self.seen(key)
+        except UserError as error:
+            return Plan(
+                notes=[
+                    Note("Refused", "; ".join(f"{one.code}: {one.message}. {one.fix}" for one in error.problems), True)
+                ]
+            )
+        if seen is None:
+            self._assumed.pop(key, None)
+            self._releasing.discard(key)
+            return Plan()
+        with self._deciding:
+            plan = reconcile(replace(seen, assumed=self._still_assumed(key)))
+            self._releasing.discard(key)
+            if any(write.resource == PODS and write.verb == "patch" for write in plan.writes):
+                self._releasing.add(key)
+        return plan
+
+    def _still_assumed(self, key: Key) -> list[Assumed]:
+        now = self.clock()
+        kept = [(until, one) for until, one in self._assumed.get(key, ()) if until > now]
+        if kept:
+            self._assumed[key] = kept
+        else:
+            self._assumed.pop(key, None)
+        return [one for _, one in kept]
+
+    # webhooks
+
+    def webhooks(self) -> dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]]:
+        return {WORKFLOWS_PATH: self.admit_workflow, PODS_PATH: self.admit_pod}
+
+    def admit_workflow(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        kind = part(request, "kind")
+        api = "/".join(str(kind.get(name)) for name in ("group", "version") if kind.get(name))
+        known = self.main.get((api, str(kind.get("kind"))))
+        return admit_workflow(request, known[0] if known else None, self.caches)
+
+    def admit_pod(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        pod = {**part(request, "object")}
+        pod["metadata"] = {"namespace": request.get("namespace"), **part(pod, "metadata")}
+        key = self.owner_of({**pod, "apiVersion": "v1", "kind": "Pod"})
+        seen = None
+        # One replica decides; on the others the pod keeps its gate until that one looks.
+        if key is not None and self.leads():
+            seen = self.seen(key)
+        with self._deciding:
+            if key is not None and seen is not None:
+                seen = None if key in self._releasing else replace(seen, assumed=self._still_assumed(key))
+            response, assumed = admit_pod(request, seen)
+            if key is not None and assumed is not None:
+                self._assumed.setdefault(key, []).append((self.clock() + ASSUMED, assumed))
+        return response
+
+
+def _group(owner: Object) -> str:
+    return str(owner.get("apiVersion") or "").split("/")[0]
+
+
+def _unique(resources: Iterable[Resource]) -> list[Resource]:
+    return list(dict.fromkeys(resources))
+
+
+def manager(
+    client: Client, settings: Settings, chosen: Sequence[Engine], log: Log, metrics: Metrics | None = None
+) -> Manager:
+    """A controller that is ready to run."""
+    controller = Controller(chosen)
+    found = Manager(
+        client,
+        settings,
+        controller.caches,
+        owner_of=controller.owner_of,
+        reconcile=controller.reconcile,
+        object_of=controller.object_of,
+        webhooks=controller.webhooks(),
+        log=log,
+        metrics=metrics,
+    )
+    controller.leads = lambda: found.leads
+    return found
+
+
+def run(options: RunOptions) -> int:
+    """The process. Out of the cluster it listens on this machine only."""
+    chosen = engines(options.engines)
+    files = [options.kubeconfig] if options.kubeconfig else []
+    connection = connect(options.context, files)
+    inside = connection.context == "in-cluster"
+    host = "0.0.0.0" if inside else "127.0.0.1"
+    settings = Settings(
+        namespace=options.namespace,
+        elect=options.leader_elect,
+        webhook_host=host,
+        webhook_port=options.webhook_port,
+        health_host=host,
+        health_port=options.metrics_port,
+        hosts=(f"{SERVICE}.{options.namespace}.svc",) if inside else ("127.0.0.1", "localhost"),
+        configurations=(NAME,),
+    )
+    log = Log(human=options.log == "text")
+    with Client(connection) as client:
+        version = client.server_version().get("gitVersion")
+        log.info("connected", server=connection.server, kubernetes=version, engines=",".join(options.engines))
+        return serve(manager(client, settings, chosen, log))
+
+
+def serve(made: Manager) -> int:
+    """Until a signal, or until another replica leads."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: made.stop())
+    return 0 if made.run() else 1

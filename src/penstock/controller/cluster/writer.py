@@ -1,0 +1,145 @@
+"""Sends the writes of one plan, in order, and puts the answers into the caches. Used by the workers of run.Manager."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.controller.cluster.cache import Caches, Change
+from penstock.controller.cluster.client import ApiError, Client
+from penstock.controller.cluster.log import Log
+from penstock.controller.cluster.metrics import Metrics
+from penstock.controller.objects import Write
+from penstock.errors import UserError
+
+REMEMBERED = 10_000
+"""Objects with a write that is sent every so often."""
+REFUSED = (400, 403, 405, 413, 422)
+"""Answers that will be the same next time, unless someone changes something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    word: Literal["done", "stale", "refused", "error"]
+    refused: str = ""
+    """What the API server said against it."""
+    unsure: Write | None = None
+    """One that may have been carried out or not: there was no answer."""
+    again: float | None = None
+    """Seconds after which a write that was put off may be sent."""
+
+    @property
+    def ok(self) -> bool:
+        return self.word == "done"
+
+
+class Writer:
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        changed: Callable[[Change], None],
+        leads: Callable[[], bool],
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._changed = changed
+        self._leads = leads
+        self._metrics = metrics
+        self._clock = clock
+        self._due: OrderedDict[tuple[str, str, str, str], float] = OrderedDict()
+        """When a write that is sent every so often may be sent again."""
+
+    def send(self, writes: Sequence[Write], log: Log) -> Outcome:
+        again: float | None = None
+        for write in writes:
+            wait = self._too_early(write)
+            if wait > 0:
+                again = wait if again is None else min(again, wait)
+                continue
+            if not self._leads():
+                log.warning("not written: another replica leads", verb=write.verb, kind=write.resource.kind)
+                return Outcome("error")
+            told = log.bind(
+                verb=write.verb, kind=write.resource.kind, object=write.name, namespace=write.namespace, why=write.why
+            )
+            outcome = self._one(write, told)
+            if outcome is not None:
+                return outcome
+        return Outcome("done", again=again)
+
+    def _too_early(self, write: Write) -> float:
+        """Seconds until it may be sent. One that may be sent now counts as sent."""
+        if write.every <= 0:
+            return 0.0
+        now = self._clock()
+        what = (write.resource.kind, write.namespace, write.name, write.subresource)
+        wait = self._due.get(what, now) - now
+        if wait <= 0:
+            self._due.pop(what, None)
+            self._due[what] = now + write.every
+            if len(self._due) > REMEMBERED:
+                self._due.popitem(last=False)
+        return wait
+
+    def _one(self, write: Write, log: Log) -> Outcome | None:
+        """None: it is done, on with the next."""
+        count = self._metrics.writes.labels
+        try:
+            answer = self._client.write(write)
+        except ApiError as error:
+            count(write.verb, write.resource.kind, str(error.code)).inc()
+            if error.code == 404 and write.verb == "delete":
+                self.look(write)
+                return None  # that is what was wanted
+            if error.code in (404, 409):
+                log.info("out of date, looking again", problem=str(error))
+                self.look(write)
+                return Outcome("stale")
+            if error.code in REFUSED:
+                log.warning("write refused", problem=str(error))
+                what = f"{write.verb} {write.resource.kind} {write.name}"
+                return Outcome("refused", f"{what} was refused: {error.message}")
+            log.warning("write failed", problem=str(error))
+            return Outcome("error", unsure=write)
+        except UserError as error:
+            log.warning("write failed", problem=str(error))
+            return Outcome("error", unsure=write)
+        count(write.verb, write.resource.kind, "200").inc()
+        log.info("written")
+        self._take(write, answer)
+        return None
+
+    def _take(self, write: Write, answer: dict[str, Any]) -> None:
+        for cache in self._caches.holding(write.resource):
+            change = None
+            if answer.get("kind") == write.resource.kind:
+                change = cache.put(answer)
+            elif write.verb == "delete" and answer.get("status") == "Success":
+                uid = (answer.get("details") or {}).get("uid", "")
+                change = cache.remove({"metadata": {"namespace": write.namespace, "name": write.name, "uid": uid}})
+            if change is not None:
+                self._changed(change)
+
+    def look(self, write: Write) -> bool:
+        """Reads what the write was about, so that the next look at the workflow sees it. False: it could not be read."""
+        for cache in self._caches.holding(write.resource):
+            known = cache.get(write.namespace, write.name)
+            try:
+                found = self._client.found(write.resource, write.namespace, write.name)
+            except (ApiError, UserError):
+                return False  # the watch will tell
+            if found is not None:
+                change = cache.put(found)
+            else:
+                meta = (known or {}).get("metadata") or {}
+                gone = {"namespace": write.namespace, "name": write.name, "uid": meta.get("uid", "")}
+                change = cache.remove({"metadata": gone}) if known is not None else None
+            if change is not None:
+                self._changed(change)
+        return True

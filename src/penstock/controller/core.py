@@ -1,0 +1,586 @@
+"""What is seen of one workflow -> what to write. Called by the shell for every change of a workflow, of what it owns, and of its Workloads.
+
+Pure and without a memory: the same sight gives the same plan, so a plan that is half carried out, or carried out twice, does no harm. All
+that must be known later is in the cluster. The order is that of Kueue's own job controllers, with "stage" for "job":
+
+    over        what the workflow holds is given back
+    strays      pods that run without quota are stopped
+    stages      ahead: keep a place · held: queue, then let go · open: ready, give back, answer evictions · done: finish
+    pods        those that wait and are covered run; for those that nothing covers a Workload is made
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from penstock.controller import names
+from penstock.controller import workload as kueue
+from penstock.controller.coverage import (
+    Assumed,
+    Coverage,
+    Grant,
+    is_active,
+    is_gated,
+    released,
+    requests_of,
+)
+from penstock.controller.engine import Engine, Observed, Opening, Shape, Stage, Task, Unit, View
+from penstock.controller.objects import (
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    PODS,
+    PRIORITIES,
+    Note,
+    Object,
+    Plan,
+    Write,
+    condition,
+    is_deleted,
+    labels_of,
+    name_of,
+    namespace_of,
+    part,
+    rows,
+)
+from penstock.controller.workload import Workload
+from penstock.engine.podsets import MOST_SHAPES
+
+MOST_PLACES = 100
+"""Workloads that keep a place for stages which are not reached, in one workflow."""
+MOST_TASKS = 500
+"""Tasks for which one Workload is sized by the pods that wait."""
+SETTLED = 2.0
+"""Seconds without a new pod after which the pods of a stage are taken as complete. Times in the cluster are whole seconds."""
+_TOLD = 5
+"""Stages that follow which are named in an Event."""
+CAP = "penstock/workflows"
+"""A resource of which every running workflow holds one, if its ClusterQueue covers it."""
+_NEVER = ("> maximum capacity", "unavailable in ClusterQueue")
+"""Kueue's words for what no amount of waiting helps."""
+_LATER = "insufficient unused quota"
+"""And for a flavor where waiting does help."""
+RUN = "(run)"
+"""The key of the Workload that holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Everything about one workflow at one moment."""
+
+    engine: Engine
+    observed: Observed
+    unit: Unit
+    workloads: Sequence[Object]
+    """Those with its uid."""
+    assumed: Sequence[Assumed] = ()
+
+
+def reconcile(seen: Seen) -> Plan:
+    """What to write now."""
+    if is_deleted(seen.observed.main):
+        return Plan()  # Workloads go with their owner.
+    view = seen.engine.view(seen.observed, seen.unit)
+    return _Turn(seen, view).run()
+
+
+def covered_resources(observed: Observed) -> frozenset[str]:
+    """What the ClusterQueue behind the workflow's queue covers."""
+    main, lookup = observed.main, observed.lookup
+    local = lookup.get(LOCAL_QUEUES, namespace_of(main), kueue.queue_of(main))
+    cluster = lookup.get(CLUSTER_QUEUES, "", str(part(local or {}, "spec").get("clusterQueue", "")))
+    groups = rows(cluster or {}, "spec", "resourceGroups")
+    return frozenset(str(name) for group in groups for name in group.get("coveredResources") or ())
+
+
+class _Turn:
+    """One look at one workflow."""
+
+    def __init__(self, seen: Seen, view: View) -> None:
+        self.seen, self.view = seen, view
+        self.engine, self.observed, self.unit = seen.engine, seen.observed, seen.unit
+        self.main = seen.observed.main
+        self.now = seen.observed.now
+        self.queue = kueue.queue_of(self.main)
+        self.writes: list[Write] = []
+        self.notes: list[Note] = []
+        self.again: float | None = None
+        self.placed = False
+        self.giving: list[tuple[Workload, dict[str, int]]] = []
+        """What is over, by pod set: given back after the pods of this turn have taken what they need."""
+        self.workloads = [Workload(one) for one in seen.workloads]
+        self.pods = [(seen.engine.task_of(pod, seen.observed, seen.unit), pod) for pod in seen.observed.pods]
+        self.coverage = Coverage(self.workloads, self.pods, seen.observed.lookup, seen.assumed)
+        self.covered = covered_resources(seen.observed)
+        self.stages: list[Stage] = []
+
+    def run(self) -> Plan:
+        if self.view.problem:
+            self._note("Refused", f"{self.view.problem}. None of its pods is let go.", warning=True)
+            return self._plan()
+        if self.view.over:
+            self._over()
+            self._exempt_pods()
+            return self._plan()
+        stages = self.stages = self._stages()
+        stopped = self._go_on_stopping() | self._stop_strays(stages)
+        free = self._cap()
+        for stage in stages:
+            if stage.key not in stopped:
+                self._stage(stage, free)
+        self._leftovers({stage.key for stage in stages})
+        self._let_pods_go({stage.key: stage for stage in stages}, free)
+        self._give_back()
+        return self._plan()
+
+    def _plan(self) -> Plan:
+        stages = {one.key: one.state for one in self.view.stages}
+        return Plan(tuple(self.writes), tuple(self.notes), self.again, stages)
+
+    def _look_again(self, seconds: float) -> None:
+        self.again = seconds if self.again is None else min(self.again, seconds)
+
+    def _note(self, reason: str, message: str, warning: bool = False) -> None:
+        self.notes.append(Note(reason, message, warning))
+
+    # what there is
+
+    def _stages(self) -> list[Stage]:
+        """Those of the view, and of pods that belong to none of them. Shapes that ask for nothing are left out unless pods are counted."""
+        found = {one.key: self._asking(one) for one in self.view.stages}
+        for task, pod in self.pods:
+            if task.stage and task.stage not in found and is_active(pod):
+                found[task.stage] = Stage(task.stage, task.stage, "open", known=False)
+        return list(found.values())
+
+    def _asking(self, stage: Stage) -> Stage:
+        if "pods" in self.covered or all(any(one.requests.values()) for one in stage.shapes):
+            return stage
+        finished = stage.finished or (0,) * len(stage.shapes)
+        kept = [(one, done) for one, done in zip(stage.shapes, finished, strict=True) if any(one.requests.values())]
+        return replace(stage, shapes=tuple(one for one, _ in kept), finished=tuple(done for _, done in kept))
+
+    def _needs_quota(self, pod: Object) -> bool:
+        return "pods" in self.covered or any(requests_of(pod).values())
+
+    def _declared(self, key: str) -> Workload | None:
+        """The Workload of the stage as a whole; one that is not over before one that is."""
+        here = [one for one in self.workloads if one.stage == key and one.tasks is None]
+        return next((one for one in here if one.live), here[0] if here else None)
+
+    def _of_tasks(self, key: str, tasks: frozenset[str]) -> Workload | None:
+        return next((one for one in self.workloads if one.stage == key and one.tasks == tasks), None)
+
+    def _priority(self) -> tuple[str, int] | None:
+        """The class that the workflow names, with its value. Nobody else looks it up. The class is left out if there is none of that name."""
+        name = str(labels_of(self.main).get(names.PRIORITY) or "")
+        if not name:
+            return None
+        found = self.observed.lookup.get(PRIORITIES, "", name)
+        if found is None:
+            self._note("Refused", _no_class(name), warning=True)
+            return None
+        return name, int(found.get("value") or 0)
+
+    def _queue_of(self, stage: Stage) -> str:
+        return stage.queue or self.queue
+
+    # writing Workloads
+
+    def _create(self, stage: Stage, *, place: bool = False, tasks: Sequence[str] | None = None) -> None:
+        queue = self._queue_of(stage)
+        self.writes.append(kueue.build(self.main, stage, queue, self._priority(), place=place, tasks=tasks))
+        if not place:
+            self._say_queue(queue)
+            self._note("Queued", f"stage {stage.name} waits in queue {queue}{self._behind(stage)}")
+
+    def _behind(self, stage: Stage) -> str:
+        """Said once for all of them: an Event is a write, and a stage should need few."""
+        others = [one.name for one in self.view.stages if one.state == "ahead" and one.key != stage.key]
+        many = "" if len(others) <= _TOLD else f" and {len(others) - _TOLD} more"
+        return f"; {', '.join(others[:_TOLD])}{many} will follow" if others else ""
+
+    def _say_queue(self, queue: str) -> None:
+        if self.observed.lookup.get(LOCAL_QUEUES, namespace_of(self.main), queue) is None:
+            where = namespace_of(self.main)
+            fix = (
+                "Create that LocalQueue, or name another one in the label kueue.x-k8s.io/queue-name of a new workflow."
+            )
+            self._note("NoQueue", f"there is no LocalQueue {queue!r} in namespace {where}. {fix}", warning=True)
+
+    # over, strays, cap
+
+    def _over(self) -> None:
+        for one in self.workloads:
+            if one.live:
+                self._end(one, self.view.over, "the workflow is over")
+
+    def _end(self, workload: Workload, outcome: str, message: str) -> None:
+        """Gives back what is held, when nothing runs on it any more. From then on no pod gets any of it."""
+        if self.coverage.counted(workload) and not workload.place:
+            self._look_again(1.0)
+            return
+        self.coverage.forget(workload)
+        if workload.place:
+            self.writes.append(kueue.delete(workload, "its stage was not needed"))
+        else:
+            self.writes.append(kueue.finish(workload, outcome, message, self.now))
+
+    def _go_on_stopping(self) -> set[str]:
+        """A stop that is half done is carried through, whatever has become of its reason. The answer to an eviction comes in the next turn."""
+        if self.view.stopping is None:
+            return set()
+        key, tasks = self.view.stopping
+        self.writes += self.engine.stop(self.observed, self.unit, key, tasks) or ()
+        self._look_again(0.5)
+        return {key}
+
+    def _stop_strays(self, stages: Sequence[Stage]) -> set[str]:
+        """Pods that run without quota: somebody deleted the Workload, or let them go. Returns the stages that are being stopped."""
+        tasks: dict[str, list[str]] = {}
+        for task, _ in self.coverage.strays:
+            tasks.setdefault(task.stage, []).append(task.name)
+        if self.view.stopping is not None:
+            tasks.pop(self.view.stopping[0], None)
+        for key, some in tasks.items():
+            writes = self.engine.stop(self.observed, self.unit, key, sorted(set(some)))
+            if writes:
+                self._note("Stopped", f"stage {_name(stages, key)}: pods ran without quota", warning=True)
+                self.writes += writes
+            self._look_again(1.0)
+        return set(tasks)
+
+    def _cap(self) -> bool:
+        """Where workflows are counted, a run waits until it may run at all."""
+        if CAP not in self.covered or self.queue == "":
+            return True
+        stage = Stage(RUN, "the run", "held", (Shape(1, {CAP: 1000}),))
+        there = self._declared(RUN)
+        if there is None:
+            self._create(stage)
+            return False
+        if there.finished:
+            self.writes.append(kueue.delete(there, "the run goes on"))
+            return False
+        if there.evicted and there.reserved:
+            waiting = [self.engine.stop(self.observed, self.unit, one.key, ()) for one in self.view.stages]
+            self.writes += [write for writes in waiting if writes for write in writes]
+            if all(writes is None for writes in waiting):
+                self.writes.append(kueue.respond(there, self.now))
+        elif there.runs and not there.ready:
+            self.writes.append(kueue.pods_ready(there, self.now))
+        return there.runs
+
+    # one stage
+
+    def _stage(self, stage: Stage, free: bool) -> None:
+        there = self._declared(stage.key)
+        if stage.state == "done":
+            if self._heir(stage) is not None and there is not None and there.runs:
+                self._look_again(1.0)
+                return
+            for one in self.workloads:
+                if one.stage == stage.key and one.live:
+                    self._end(one, stage.outcome or "Succeeded", f"stage {stage.name} is over")
+            return
+        if stage.state == "ahead":
+            places = sum(one.place for one in self.workloads)
+            if there is None and (kueue.asks(stage) or not stage.known) and places < MOST_PLACES:
+                self._keep_place(stage)
+            elif there is not None and there.live and there.reserved and not self.coverage.counted(there):
+                # Somebody has set the run back. What it holds, the stage before it may need.
+                self.writes.append(kueue.delete(there, "its stage is not reached any more"))
+            return
+        if there is not None and there.evicted and there.reserved and there.live:
+            self._evicted(stage, there)
+            return
+        if stage.state == "held":
+            self._held(stage, there, free)
+        else:
+            self._open(stage, there, free)
+
+    def _keep_place(self, stage: Stage) -> None:
+        """One in each turn: a stage that is admitted meanwhile does not wait until there is a place for all that follow."""
+        if not self.placed:
+            self._create(stage, place=True)
+            self.placed = True
+        else:
+            self._look_again(0.1)
+
+    def _held(self, stage: Stage, there: Workload | None, free: bool) -> None:
+        """None of its pods runs. It is let go when its Workload is admitted; at once if it asks for nothing, or its size is not known."""
+        if not stage.known or not self._asks(stage):
+            if there is not None and there.live:
+                self._end(there, "Succeeded", f"stage {stage.name} needs no quota")
+            if free and not self.view.paused:
+                self.writes += self.engine.open(self.observed, self.unit, stage, Opening(None, (), {}, ()))
+            return
+        if self._inherits(stage, there):
+            return
+        there = self._queued(stage, there)
+        if there is not None and there.runs and free and not self.view.paused:
+            writes = self.engine.open(self.observed, self.unit, stage, self._opening(there))
+            if writes:
+                self._note("Admitted", f"stage {stage.name} is admitted{_flavors(there)}")
+            self.writes += writes
+
+    def _heir(self, stage: Stage) -> Stage | None:
+        """By `reuse`: the stage that will take over what this one holds, because it follows and asks for the same."""
+        if self.unit != "reuse":
+            return None
+        later = [one for one in self.stages if one.key in stage.next and one.state in ("ahead", "held") and one.known]
+        alike = (one for one in later if self._queue_of(one) == self._queue_of(stage) and kueue.same_needs(one, stage))
+        return next(alike, None)
+
+    def _inherits(self, stage: Stage, there: Workload | None) -> bool:
+        """Takes over the reservation of a stage before it that is over. Its own place is not needed then."""
+        if there is not None and not there.place:
+            return False
+        for before in self.stages:
+            heir = self._heir(before) if before.state == "done" else None
+            held = self._declared(before.key) if heir is not None and heir.key == stage.key else None
+            if held is not None and held.runs and not self.coverage.counted(held):
+                self.writes += [kueue.delete(there, "its stage takes over a reservation")] if there else []
+                self.writes.append(kueue.hand_over(held, stage))
+                self._note("Admitted", f"stage {stage.name} takes over the reservation of stage {before.name}")
+                return True
+        return False
+
+    def _queued(self, stage: Stage, there: Workload | None) -> Workload | None:
+        """A Workload waits for the stage, as large as the stage is now. None if it has to be made first."""
+        if there is None:
+            self._create(stage)
+            return None
+        if there.deleted:
+            return None
+        if there.finished:
+            self.writes.append(kueue.delete(there, "its stage is not over"))
+            return None
+        if there.place:
+            self.writes.append(kueue.activate(there, stage, self._queue_of(stage)))
+            self._say_queue(self._queue_of(stage))
+            return None
+        if not there.reserved:
+            changed = kueue.resize(there, stage, self._queue_of(stage))
+            if changed is not None:
+                self.writes.append(changed)
+            said = str(condition(there.obj, "QuotaReserved").get("message") or "")
+            if any(words in said for words in _NEVER) and _LATER not in said:
+                fix = "Ask for less in a new workflow, or have the quota of the queue raised."
+                self._note("NeverFits", f"stage {stage.name} cannot be admitted: {said}. {fix}", warning=True)
+        return there
+
+    def _asks(self, stage: Stage) -> bool:
+        return kueue.asks(stage) or ("pods" in self.covered and any(one.count for one in stage.shapes))
+
+    def _opening(self, there: Workload) -> Opening:
+        sets = there.pod_sets
+        asked = sum(int(one.get("count") or 0) for one in rows(there.obj, "spec", "podSets"))
+        admitted = sum(one.count for one in sets)
+        grants = [self.coverage.admits(there, one) for one in sets]
+        alike = all(one.node_selector == grants[0].node_selector for one in grants)
+        flavors = tuple(dict.fromkeys(name for one in sets for name in one.flavors))
+        selector = grants[0].node_selector if grants and alike else {}
+        tolerations = grants[0].tolerations if grants and alike else ()
+        return Opening(admitted if admitted < asked and not there.vector else None, flavors, selector, tolerations)
+
+    def _open(self, stage: Stage, there: Workload | None, free: bool) -> None:
+        """Let go. A Workload holds what its pods use; a stage that nobody queued (somebody opened its gate) is queued now, and its pods wait.
+        What comes to an open stage later, or was more than was admitted, is let go too."""
+        more = free and not self.view.paused
+        if not stage.known or not self._asks(stage):
+            if more:
+                self.writes += self.engine.open(self.observed, self.unit, stage, Opening(None, (), {}, ()))
+            return
+        if self._sized_by_pods(stage.key, there):
+            if there is not None and there.live:
+                self._end(there, "Succeeded", "its pods ask for more than was declared")
+            return
+        there = self._queued(stage, there)
+        if there is None or not there.runs:
+            return
+        if more:
+            self.writes += self.engine.open(self.observed, self.unit, stage, self._opening(there))
+        if there.obj.get("status") and not there.ready and self._pods_run(stage.key, there.tasks):
+            self.writes.append(kueue.pods_ready(there, self.now))
+        if there.ready and self._heir(stage) is None:
+            self.giving.append((there, self._finished(stage)))
+
+    def _sized_by_pods(self, key: str, there: Workload | None) -> bool:
+        """All its pods have Workloads of their own, because they ask for more than was declared: the declared one is not needed."""
+        sized = [one.tasks for one in self.workloads if one.live and one.stage == key and one.tasks is not None]
+        if not sized or (there is not None and self.coverage.counted(there)):
+            return False
+        tasks = {task.name for task, pod in self.pods if task.stage == key and is_active(pod)}
+        return bool(tasks) and tasks <= frozenset().union(*sized)
+
+    def _pods_run(self, key: str, tasks: frozenset[str] | None) -> bool:
+        """At least one pod was made, and none of them waits."""
+        here = [pod for task, pod in self.pods if task.stage == key and (tasks is None or task.name in tasks)]
+        return bool(here) and all(_runs(pod) for pod in here)
+
+    def _finished(self, stage: Stage) -> dict[str, int]:
+        """How many pods of each pod set are over for good."""
+        folded = kueue.fold(stage.shapes)
+        if stage.vector:
+            return kueue.given_back(stage)
+        if len(folded) > MOST_SHAPES or not stage.finished:
+            return {}
+        found: dict[str, int] = {}
+        for shape, done in zip(stage.shapes, stage.finished, strict=True):
+            for number, one in enumerate(folded):
+                if kueue.alike(one, shape):
+                    name = "main" if len(folded) == 1 else f"s{number}"
+                    found[name] = found.get(name, 0) + done
+        return found
+
+    def _give_back(self) -> None:
+        for there, finished in self.giving:
+            written = kueue.reclaim(there, self.coverage.spare(there, finished))
+            if written is not None:
+                self.writes.append(written)
+
+    def _evicted(self, stage: Stage, there: Workload) -> None:
+        """Its pods are stopped, what is finished is kept; when nothing runs any more, the quota goes back and the stage into the queue."""
+        why = condition(there.obj, "Evicted")
+        self._note("Evicted", f"stage {stage.name}: {why.get('message') or why.get('reason')}", warning=True)
+        tasks = sorted(there.tasks) if there.tasks is not None else ()
+        writes = self.engine.stop(self.observed, self.unit, stage.key, tasks)
+        if writes is None and not self.coverage.counted(there):
+            self.writes.append(kueue.respond(there, self.now))
+        else:
+            self.writes += writes or ()
+            self._look_again(1.0)
+
+    # Workloads that were sized by pods, and those of stages that are gone
+
+    def _leftovers(self, known: set[str]) -> None:
+        for one in self.workloads:
+            if not one.live or one.stage in (RUN, self.view.stopping and self.view.stopping[0]):
+                continue
+            if one.stage not in known:
+                self._end(one, "Succeeded", "its stage is gone")
+            elif one.tasks is not None:
+                self._sized(one, one.tasks)
+
+    def _sized(self, there: Workload, tasks: frozenset[str]) -> None:
+        stage = next(one for one in self.stages if one.key == there.stage)
+        if stage.state == "done":
+            return
+        if there.evicted and there.reserved:
+            self._evicted(stage, there)
+            return
+        here = [pod for task, pod in self.pods if task.stage == there.stage and task.name in tasks]
+        if any(map(is_active, here)) or (there.evicted and not there.runs):
+            if there.runs and not there.ready and self._pods_run(there.stage, tasks):
+                self.writes.append(kueue.pods_ready(there, self.now))
+            return
+        over = max((_ended(pod) for pod in here), default=0.0)
+        if self.now - over < SETTLED:
+            self._look_again(SETTLED)  # A retry may follow.
+        elif there.reserved:
+            self._end(there, "Succeeded", "its tasks are over")
+        else:
+            self.writes.append(kueue.delete(there, "its pods are gone"))
+
+    # pods
+
+    def _exempt_pods(self) -> None:
+        for task, pod in self.pods:
+            if is_gated(pod) and is_active(pod) and not is_deleted(pod) and not task.stage:
+                self._release(pod, Grant(""))
+
+    def _let_pods_go(self, stages: dict[str, Stage], free: bool) -> None:
+        """Each pod that waits: covered, or needs nothing, or is exempt -> it runs. What nothing covers is sized together, by stage."""
+        uncovered: dict[str, list[tuple[Task, Object]]] = {}
+        for task, pod in sorted(self.pods, key=lambda one: (_created(one[1]), name_of(one[1]))):
+            if not is_gated(pod) or not is_active(pod) or is_deleted(pod):
+                continue
+            if not task.stage or (free and not self._needs_quota(pod)):
+                self._release(pod, Grant(""))
+                continue
+            if not free:
+                continue
+            answer = self.coverage.decide(task, pod)
+            if isinstance(answer, Grant):
+                self._release(pod, answer)
+            elif answer == "uncovered":
+                uncovered.setdefault(task.stage, []).append((task, pod))
+        for key, pods in uncovered.items():
+            self._size(stages[key], pods)
+
+    def _release(self, pod: Object, grant: Grant) -> None:
+        body = released(pod, grant)
+        body.setdefault("metadata", {})["resourceVersion"] = part(pod, "metadata").get("resourceVersion")
+        self.writes.append(Write("patch", PODS, namespace_of(pod), name_of(pod), body, why="the pod may run"))
+
+    def _size(self, stage: Stage, pods: Sequence[tuple[Task, Object]]) -> None:
+        """A Workload for pods that nothing covers. Of a stage it waits until no more pods come; by task each has its own."""
+        if any(one.stage == stage.key and one.place and one.live for one in self.workloads):
+            # Its place was kept for this.
+            self.writes += [
+                kueue.delete(one, "sized by its pods") for one in self.workloads if one.stage == stage.key and one.place
+            ]
+        youngest = max(_created(pod) for _, pod in pods)
+        alone = self.unit == "task"
+        if not alone and self.now - youngest < SETTLED:
+            self._look_again(SETTLED)
+            return
+        each = 1 if alone else MOST_TASKS
+        for first in range(0, len(pods), each):
+            some = pods[first : first + each]
+            sized = replace(stage, shapes=tuple(shape_of(pod) for _, pod in some), gang=True, vector=False)
+            tasks = sorted({task.name for task, _ in some})
+            before = self._of_tasks(stage.key, frozenset(tasks))
+            if before is not None:
+                # Its tasks run again. Its name is taken until it is gone.
+                self.writes += [kueue.delete(before, "its tasks run again")] if before.finished else []
+                self._look_again(0.5)
+            else:
+                self._create(sized, tasks=tasks)
+
+
+def shape_of(pod: Object) -> Shape:
+    """What one pod asks for."""
+    spec = part(pod, "spec")
+    return Shape(
+        1,
+        requests_of(pod),
+        {str(key): str(text) for key, text in part(spec, "nodeSelector").items()},
+        tuple(
+            one for one in rows(spec, "tolerations") if not str(one.get("key", "")).startswith("node.kubernetes.io/")
+        ),
+        part(spec, "affinity"),
+        str(spec.get("runtimeClassName") or ""),
+    )
+
+
+def _created(pod: Object) -> float:
+    return kueue.seconds(part(pod, "metadata").get("creationTimestamp"))
+
+
+def _ended(pod: Object) -> float:
+    ends = [
+        kueue.seconds(part(one, "state", "terminated").get("finishedAt"))
+        for one in rows(pod, "status", "containerStatuses")
+    ]
+    return max(ends, default=0.0) or _created(pod)
+
+
+def _runs(pod: Object) -> bool:
+    phase = part(pod, "status").get("phase")
+    return phase in ("Succeeded", "Failed") or (phase == "Running" and not is_gated(pod))
+
+
+def _name(stages: Sequence[Stage], key: str) -> str:
+    return next((one.name for one in stages if one.key == key), key)
+
+
+def _flavors(there: Workload) -> str:
+    found = dict.fromkeys(name for one in there.pod_sets for name in one.flavors)
+    return f" (flavor {', '.join(found)})" if found else ""
+
+
+def _no_class(name: str) -> str:
+    fix = "Create it, or change the label kueue.x-k8s.io/priority-class; until then it waits with priority 0."
+    return f"there is no WorkloadPriorityClass {name!r}. {fix}"

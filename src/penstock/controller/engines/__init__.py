@@ -1,0 +1,1 @@
+"""Engines that Penstock knows. Found by the entry point `penstock.engines`."""

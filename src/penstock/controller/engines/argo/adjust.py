@@ -1,0 +1,156 @@
+"""A new Workflow, made ready for its queue. Called by the webhook through the engine.
+
+By stage, suspend gates go before each stage (formats.argo.gate). Where they cannot, because a template is only known in the run or the document
+would get too large, the pods wait instead, and the user is told. The queue's label goes to all pods, so that none can start without quota.
+Gates that are in the document already are taken out first: a copy of a gated manifest proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock.controller import names
+from penstock.controller.engine import Adjusted, Unit
+from penstock.controller.engines.argo.static import STAGES, described
+from penstock.controller.objects import Lookup, Object, Resource, labels_of, namespace_of, part
+from penstock.errors import DocumentError, UserError
+from penstock.formats.argo.gate.document import gate
+from penstock.formats.argo.scope import root_of
+from penstock.formats.argo.stages import static_stages
+from penstock.formats.documents import Document, Library, items
+from penstock.formats.gates.marks import MARK, annotate, copied, is_gated, refusal, take_back
+from penstock.formats.report import Report
+
+TEMPLATES = Resource("argoproj.io/v1alpha1", "WorkflowTemplate", "workflowtemplates")
+CLUSTER_TEMPLATES = Resource(
+    "argoproj.io/v1alpha1", "ClusterWorkflowTemplate", "clusterworkflowtemplates", namespaced=False
+)
+_PODS_INSTEAD = frozenset({"P860", "P862", "P864", "P865"})
+"""Obstacles for gates in the graph which are none for gates on pods."""
+_ITS_OWN = "workflows.argoproj.io/"
+_OURS = "penstock/"
+_KEPT = frozenset({names.QUEUE, names.PRIORITY})
+_HANDLERS = frozenset({"onExit", "hooks"})
+
+
+def adjust(obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
+    document = Document(take_back(Document(obj)) if is_gated(obj) else copied(obj), "the workflow")
+    queue = str(labels_of(obj).get(names.QUEUE) or "")
+    library = _library(document, lookup)
+    _refuse_disguise(library, document)
+    _refuse_relabelling(library, document)
+    queues = _queues(document)
+    gated, warnings = _gated(library, document, unit)
+    _label(gated, queue, queues)
+    if unit != "task":
+        _tell_stages(library, document, gated, queues)
+    return Adjusted(gated, tuple(warnings))
+
+
+def _library(document: Document, lookup: Lookup) -> Library:
+    others = [*lookup.list(TEMPLATES, namespace_of(document.data)), *lookup.list(CLUSTER_TEMPLATES)]
+    return Library((document, *(Document(one, _place(one)) for one in others)))
+
+
+def _place(obj: Object) -> str:
+    return f"{obj.get('kind')} {part(obj, 'metadata').get('name')}"
+
+
+def _gated(library: Library, document: Document, unit: Unit) -> tuple[dict[str, Any], list[str]]:
+    way = "stage" if unit == "reuse" else unit
+    report = Report()
+    by_steps = str(part(document.metadata, "annotations").get(names.BY_STEPS, "true")) != "false"
+    try:
+        if unit == "workflow" or (unit != "task" and by_steps):
+            gated = gate(library, document, way, "suspend", report)
+            return gated, [f"{one.path}: {one.message}" for one in report.entries if "counts against it" in one.message]
+    except UserError as error:
+        codes = {problem.code for problem in error.problems}
+        if unit == "workflow" or not codes <= _PODS_INSTEAD:
+            raise
+        reasons = [f"its pods wait one by one, not its stages: {problem.message}" for problem in error.problems]
+        return _by_pods(document, unit), reasons
+    return _by_pods(document, unit), []
+
+
+def _by_pods(document: Document, unit: Unit) -> dict[str, Any]:
+    data: dict[str, Any] = copied(document.data)
+    annotate(data, {MARK: json.dumps({"unit": unit, "by": "pods"}, separators=(",", ":"))})
+    return data
+
+
+def _refuse_disguise(library: Library, document: Document) -> None:
+    """What Argo writes on pods tells which stage they belong to; a document must not write it itself. Nor may a task look like a handler."""
+    places = [("spec.podMetadata", part(document.spec, "podMetadata"))]
+    for number, template in items(document.spec, "templates"):
+        places.append((f"spec.templates[{number}].metadata", part(template, "metadata")))
+    for path, metadata in places:
+        for field in ("labels", "annotations"):
+            for key in part(metadata, field):
+                if str(key).startswith(_ITS_OWN):
+                    raise refusal(
+                        document, "P885", f"{path}.{field}", f"{key} is written by Argo alone", f"remove {key}"
+                    )
+    for one in static_stages(library, document).main.values():
+        for name in _task_names(one.template):
+            if name in _HANDLERS:
+                raise refusal(
+                    document,
+                    "P885",
+                    "spec.templates",
+                    f"a task called {name!r} looks like an exit handler, which never waits in a queue",
+                    "give the task another name",
+                )
+
+
+def _refuse_relabelling(library: Library, document: Document) -> None:
+    """Argo writes these labels onto the workflow when it starts it, over those that it has: it must not change queues by that."""
+    root = root_of(library, document)
+    own = labels_of(document.data)
+    for field in ("labels", "labelsFrom", "annotations"):
+        for key, value in part(root.spec, "workflowMetadata", field).items():
+            ours = key in _KEPT or str(key).startswith(_OURS)
+            if ours and not (field == "labels" and own.get(key) == value):
+                path = f"spec.workflowMetadata.{field}"
+                said = f"{key} is taken from the workflow as it is created; Argo would change it later"
+                raise refusal(document, "P885", path, said, f"write {key} in metadata.{field.removesuffix('From')}")
+
+
+def _task_names(template: Mapping[str, Any]) -> Iterator[str]:
+    for _, task in items(part(template, "dag"), "tasks"):
+        yield str(task.get("name"))
+
+
+def _queues(document: Document) -> dict[str, str]:
+    """Templates that name a queue of their own."""
+    found = {}
+    for _, template in items(document.spec, "templates"):
+        queue = part(template, "metadata", "labels").get(names.QUEUE)
+        if queue:
+            found[str(template.get("name"))] = str(queue)
+    return found
+
+
+def _label(gated: dict[str, Any], queue: str, queues: Mapping[str, str]) -> None:
+    """Every pod carries the queue's name under our label, and not under Kueue's: Kueue would queue it a second time."""
+    spec = gated["spec"]
+    metadata = {**part(spec, "podMetadata")}
+    metadata["labels"] = {k: v for k, v in part(metadata, "labels").items() if k != names.QUEUE} | {names.QUEUED: queue}
+    spec["podMetadata"] = metadata
+    for _, template in items(spec, "templates"):
+        said = part(template, "metadata", "labels")
+        if isinstance(template, dict) and (names.QUEUE in said or names.QUEUED in said):
+            kept = {k: v for k, v in said.items() if k not in (names.QUEUE, names.QUEUED)}
+            own = queues.get(str(template.get("name")))
+            template["metadata"] = {**part(template, "metadata"), "labels": kept | ({names.QUEUED: own} if own else {})}
+
+
+def _tell_stages(library: Library, document: Document, gated: dict[str, Any], queues: Mapping[str, str]) -> None:
+    try:
+        text = described(static_stages(library, document), queues)
+    except DocumentError:
+        return
+    if text:
+        annotate(gated, {STAGES: text})

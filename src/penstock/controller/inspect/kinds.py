@@ -1,0 +1,58 @@
+"""The kinds of objects that users name in a cluster: `workflow/nightly`, `job/train`. Called by the commands, which load nothing else to
+tell such a name from that of a run, and by subject.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from penstock.controller.objects import PODS, WORKLOADS, Resource
+from penstock.errors import Problem, UserError
+
+ALL_WORKLOADS = dataclasses.replace(WORKLOADS, selector="")
+KINDS = (
+    Resource("argoproj.io/v1alpha1", "Workflow", "workflows"),
+    Resource("tekton.dev/v1", "PipelineRun", "pipelineruns"),
+    Resource("tekton.dev/v1", "TaskRun", "taskruns"),
+    Resource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
+    Resource("batch/v1", "Job", "jobs"),
+    dataclasses.replace(PODS, selector=""),
+    ALL_WORKLOADS,
+)
+_SHORT = {"wf": "workflow", "pr": "pipelinerun", "tr": "taskrun", "po": "pod", "wl": "workload", "kwl": "workload"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    kind: str
+    """In lower case, for one object."""
+    name: str
+    resource: Resource | None
+    """None: a kind that is known only by the owners of Workloads."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+def names_object(text: str) -> bool:
+    """Is this the name of an object of a cluster, and not of a run?"""
+    kind, slash, name = text.partition("/")
+    return bool(slash and name) and _resource(kind) is not None
+
+
+def target_of(text: str) -> Target:
+    """Raises UserError."""
+    kind, _, name = text.partition("/")
+    if not kind or not name or "/" in name:
+        known = ", ".join(one.kind.lower() for one in KINDS)
+        fix = f"KIND/NAME, as in workflow/nightly; kinds: {known}, or that of any owner of a Workload"
+        raise UserError(Problem("P894", f"{text!r} names no object of a cluster", fix))
+    found = _resource(kind)
+    return Target(found.kind.lower() if found is not None else kind.lower(), name, found)
+
+
+def _resource(kind: str) -> Resource | None:
+    word = kind.lower().partition(".")[0]
+    word = _SHORT.get(word, word)
+    return next((one for one in KINDS if word in (one.kind.lower(), one.plural)), None)

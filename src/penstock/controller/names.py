@@ -1,0 +1,36 @@
+"""Labels, annotations and other names that the controller reads and writes. Used by every part of `controller`, and by the manifests.
+
+Users write Kueue's own label `kueue.x-k8s.io/queue-name` and, if they like, `penstock/unit`. The rest is written by Penstock.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.formats.gates.marks import POD_GATE
+from penstock.formats.labels import PRIORITY, QUEUE
+
+__all__ = ["POD_GATE", "PRIORITY", "QUEUE"]
+
+UNIT: Final = "penstock/unit"
+"""On a workflow, as label or annotation, and on a namespace as the default: workflow, stage, task or reuse."""
+BY_STEPS: Final = "penstock/suspend-by-steps"
+"""On a Workflow: "false" has its pods wait instead of its stages. By default stages are suspended."""
+QUEUED: Final = "penstock/queue"
+"""On every object that a queued workflow creates (TaskRuns, Jobs, pods), and on a JobSet in place of Kueue's label. A pod with it is held."""
+STAGE: Final = "penstock/stage"
+"""On a Workload: the key of its stage."""
+WORKFLOW_UID: Final = "penstock/workflow-uid"
+"""On a Workload: the uid of the object that it is for."""
+TASKS: Final = "penstock/tasks"
+"""On a Workload that was sized by the pods that wait: the tasks that it covers, as a JSON list."""
+PLACE: Final = "penstock/place"
+"""On a Workload that was made before its stage is reached: it keeps a place in the queue and is switched off."""
+STOPPING: Final = "penstock/stopping"
+"""On a workflow while a stage of it is stopped: what the engine has to know between two writes, as JSON."""
+PARALLELISM: Final = "penstock/parallelism"
+"""On a Job of a queued JobSet: the parallelism that it has when it may run."""
+POD_SET: Final = "penstock/pod-set"
+"""On a pod that may run: Workload and pod set that it counts against, as `workload/pod-set`."""
+MANAGER: Final = "penstock-controller"
+"""The field manager of every write, and the name of the service account."""

@@ -1,0 +1,450 @@
+"""Kueue's Workload from the outside: how one is made for a stage, what its status says, and the patches that answer it. Pure.
+
+Called by `controller.core` and `controller.coverage`. The protocol, with a proof for each rule, is in docs/ideas/kueue-protocol.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+from penstock.controller import names
+from penstock.controller.engine import Shape, Stage
+from penstock.controller.objects import (
+    WORKLOADS,
+    Object,
+    Write,
+    annotations_of,
+    condition,
+    holds,
+    is_deleted,
+    labels_of,
+    name_of,
+    namespace_of,
+    part,
+    rows,
+    uid_of,
+)
+from penstock.engine.podsets import MOST_SHAPES, MOST_UNITS
+from penstock.formats.pods.requests import resources_of
+from penstock.graph import quantity
+
+AT_ONCE = frozenset({"Preempted", "NodeFailures"})
+"""After these evictions a Workload goes back into its queue at once. After others Kueue says when."""
+_UNITS = {"cpu": 1000, "memory": 1000 * 2**20, "ephemeral-storage": 1000 * 2**20}
+"""Of a unit pod, in thousandths, where amounts are multiples of it; otherwise the amount itself is the unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetRoom:
+    """One pod set of a Workload: what it may hold now."""
+
+    name: str
+    count: int
+    """Admitted, or asked for while nothing is admitted; what was given back is not in it."""
+    requests: Mapping[str, int]
+    group: str
+    flavors: tuple[str, ...]
+    node_selector: Mapping[str, str]
+    """As the stage asks for it."""
+
+
+class Workload:
+    """A Workload of ours, read."""
+
+    def __init__(self, obj: Object) -> None:
+        self.obj = obj
+        self.name = name_of(obj)
+        self.stage = str(annotations_of(obj).get(names.STAGE, ""))
+        self.place = names.PLACE in annotations_of(obj)
+        self.deleted = is_deleted(obj)
+        self.finished = holds(obj, "Finished")
+        self.reserved = holds(obj, "QuotaReserved")
+        self.evicted = holds(obj, "Evicted")
+        self.ready = holds(obj, "PodsReady")
+        self.runs = holds(obj, "Admitted") and not self.evicted and not self.finished and not self.deleted
+        """Its pods may run."""
+
+    @property
+    def live(self) -> bool:
+        return not self.finished and not self.deleted
+
+    @property
+    def tasks(self) -> frozenset[str] | None:
+        """The tasks that it was sized for; None if it is for the stage as a whole."""
+        text = annotations_of(self.obj).get(names.TASKS)
+        if text is None:
+            return None
+        try:
+            return frozenset(map(str, json.loads(text)))
+        except (ValueError, TypeError):
+            return frozenset()
+
+    @property
+    def vector(self) -> bool:
+        return any("podSetGroupName" in part(one, "topologyRequest") for one in rows(self.obj, "spec", "podSets"))
+
+    @property
+    def pod_sets(self) -> list[PodSetRoom]:
+        assigned = {str(one.get("name")): one for one in rows(self.obj, "status", "admission", "podSetAssignments")}
+        given_back = {
+            str(one.get("name")): int(one.get("count") or 0) for one in rows(self.obj, "status", "reclaimablePods")
+        }
+        found = []
+        for one in rows(self.obj, "spec", "podSets"):
+            name, asked = str(one.get("name") or "main"), int(one.get("count") or 0)
+            there = assigned.get(name, {})
+            count = min(int(there.get("count", asked)), asked - given_back.get(name, 0))
+            spec = part(one, "template", "spec")
+            flavors = tuple(dict.fromkeys(str(flavor) for flavor in part(there, "flavors").values()))
+            found.append(
+                PodSetRoom(
+                    name,
+                    max(0, count),
+                    resources_of(spec),
+                    str(part(one, "topologyRequest").get("podSetGroupName") or ""),
+                    flavors,
+                    {str(key): str(text) for key, text in part(spec, "nodeSelector").items()},
+                )
+            )
+        return found
+
+
+def name_for(main: Object, key: str) -> str:
+    """Of the Workload of a stage, or of some tasks of it: readable, unique and always the same."""
+    digest = sha256(f"{uid_of(main)}/{key}".encode()).hexdigest()[:8]
+    return f"{_dns(name_of(main))[:30]}-{_dns(key)[:20]}-{digest}".replace("--", "-").lstrip("-")
+
+
+def _dns(text: str) -> str:
+    return "".join(one if one.isascii() and one.isalnum() else "-" for one in text.lower()).strip("-") or "x"
+
+
+def build(
+    main: Object,
+    stage: Stage,
+    queue: str,
+    priority: tuple[str, int] | None,
+    *,
+    place: bool = False,
+    tasks: Sequence[str] | None = None,
+) -> Write:
+    """The request that makes a Workload. With `place` it is switched off: it keeps its place in the queue by the time of its creation."""
+    key = stage.key if tasks is None else f"{stage.key}/{','.join(sorted(tasks))}"
+    notes = {names.STAGE: stage.key}
+    if place:
+        notes[names.PLACE] = stage.name
+    if tasks is not None:
+        notes[names.TASKS] = json.dumps(sorted(tasks), separators=(",", ":"))
+    body: dict[str, Any] = {
+        "apiVersion": WORKLOADS.api,
+        "kind": WORKLOADS.kind,
+        "metadata": {
+            "name": name_for(main, key),
+            "namespace": namespace_of(main),
+            "labels": {names.WORKFLOW_UID: uid_of(main)},
+            "annotations": notes,
+            "ownerReferences": [_owner(main)],
+        },
+        "spec": {"queueName": queue, "podSets": pod_sets(stage)},
+    }
+    if place:
+        body["spec"]["active"] = False
+    if priority is not None:
+        name, value = priority
+        body["spec"] |= {"priority": value}
+        if name:
+            body["spec"]["priorityClassRef"] = {
+                "group": "kueue.x-k8s.io",
+                "kind": "WorkloadPriorityClass",
+                "name": name,
+            }
+    what = "keeps its place" if place else "waits in the queue"
+    return Write(
+        "create", WORKLOADS, namespace_of(main), body["metadata"]["name"], body, why=f"stage {stage.name} {what}"
+    )
+
+
+def _owner(main: Object) -> dict[str, Any]:
+    """Not as its controller: Kueue would look for a job framework of that kind."""
+    return {
+        "apiVersion": main.get("apiVersion"),
+        "kind": main.get("kind"),
+        "name": name_of(main),
+        "uid": uid_of(main),
+    }
+
+
+# -- pod sets ---------------------------------------------------------------------------------------------------------
+
+
+def pod_sets(stage: Stage) -> list[dict[str, Any]]:
+    """One for each shape, equal ones folded. More than Kueue takes, or a stage that covers others: unit pods, one pod set for each resource."""
+    folded = fold(stage.shapes)
+    if stage.vector or len(folded) > MOST_SHAPES:
+        return _units(folded)
+    alone = len(folded) == 1
+    found = []
+    for number, shape in enumerate(folded):
+        one = _pod_set("main" if alone else f"s{number}", shape.count, shape.requests, shape)
+        if alone and not stage.gang and shape.count > 1:
+            one["minCount"] = 1
+        found.append(one)
+    return found or [_pod_set("main", 0, {}, Shape(0, {}))]
+
+
+def fold(shapes: Iterable[Shape]) -> list[Shape]:
+    """Shapes that are alike together, in the order of the first; those without pods are left out."""
+    found: dict[str, Shape] = {}
+    for one in shapes:
+        if one.count > 0:
+            key = _alike(one)
+            before = found[key].count if key in found else 0
+            found[key] = Shape(
+                before + one.count, one.requests, one.node_selector, one.tolerations, one.affinity, one.runtime_class
+            )
+    return list(found.values())
+
+
+def _alike(shape: Shape) -> str:
+    wanted = [sorted(shape.requests.items()), _placement(shape)]
+    return json.dumps(wanted, sort_keys=True, default=str)
+
+
+def _placement(shape: Shape) -> str:
+    return json.dumps(
+        [shape.node_selector, shape.tolerations, shape.affinity, shape.runtime_class], sort_keys=True, default=str
+    )
+
+
+def alike(one: Shape, other: Shape) -> bool:
+    """Do their pods ask for the same?"""
+    return _alike(one) == _alike(other)
+
+
+def given_back(stage: Stage) -> dict[str, int]:
+    """Of a stage that covers others: by pod set, the unit pods that are not needed any more."""
+    found = {}
+    for number, (shape, needed) in enumerate(zip(fold(stage.shapes), stage.needed, strict=False)):
+        for name, amount in shape.requests.items():
+            whole, unit = amount * shape.count, _unit(name, amount * shape.count)
+            found[_unit_name(number, name)] = -(-whole // unit) - -(-needed.get(name, 0) // unit)
+    return {name: count for name, count in found.items() if count > 0}
+
+
+def _units(shapes: Sequence[Shape]) -> list[dict[str, Any]]:
+    """By placement, the sum of each resource as unit pods. Kueue gives all of one group the same flavor."""
+    groups: dict[str, tuple[Shape, dict[str, int]]] = {}
+    for shape in shapes:
+        _, total = groups.setdefault(_placement(shape), (shape, {}))
+        for name, amount in shape.requests.items():
+            total[name] = total.get(name, 0) + amount * shape.count
+    if sum(len(total) for _, total in groups.values()) > MOST_SHAPES:
+        groups = {"": (Shape(1, {}), _sum(total for _, total in groups.values()))}
+    found = []
+    for number, (shape, total) in enumerate(groups.values()):
+        for name, amount in sorted(total.items()):
+            unit = _unit(name, amount)
+            one = _pod_set(_unit_name(number, name), -(-amount // unit), {name: unit}, shape)
+            one["topologyRequest"] = {"podSetGroupName": f"g{number}"}
+            found.append(one)
+    return found or [_pod_set("main", 0, {}, Shape(0, {}))]
+
+
+def _unit_name(group: int, resource: str) -> str:
+    return f"g{group}-{_dns(resource)[-40:]}"
+
+
+def _sum(totals: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for total in totals:
+        for name, amount in total.items():
+            found[name] = found.get(name, 0) + amount
+    return found
+
+
+def _unit(name: str, amount: int) -> int:
+    unit = _UNITS.get(name, 1000)
+    while amount % unit and unit > 1:
+        unit //= 10 if unit % 10 == 0 else 2 if unit % 2 == 0 else unit
+    return unit if amount // unit <= MOST_UNITS else -(-amount // MOST_UNITS)
+
+
+def _pod_set(name: str, count: int, requests: Mapping[str, int], shape: Shape) -> dict[str, Any]:
+    shown = {resource: quantity.show(amount, resource) for resource, amount in sorted(requests.items()) if amount}
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "penstock/stage", "resources": {"requests": shown}}],
+    }
+    if shape.node_selector:
+        spec["nodeSelector"] = dict(shape.node_selector)
+    if shape.tolerations:
+        spec["tolerations"] = [dict(one) for one in shape.tolerations]
+    if shape.affinity:
+        spec["affinity"] = dict(shape.affinity)
+    if shape.runtime_class:
+        spec["runtimeClassName"] = shape.runtime_class
+    return {"name": name, "count": count, "template": {"spec": spec}}
+
+
+def asks(stage: Stage) -> bool:
+    """Does the stage ask for any quota?"""
+    return any(one.count > 0 and any(one.requests.values()) for one in stage.shapes)
+
+
+# -- writes -----------------------------------------------------------------------------------------------------------
+
+
+def activate(workload: Workload, stage: Stage, queue: str) -> Write:
+    """The stage is reached: the Workload that kept its place is switched on, with what is known now."""
+    body = {
+        "metadata": {"annotations": {names.PLACE: None}},
+        "spec": {"active": True, "queueName": queue, "podSets": pod_sets(stage)},
+    }
+    return _patch(workload, body, f"stage {stage.name} waits in the queue")
+
+
+def hand_over(workload: Workload, stage: Stage) -> Write:
+    """The next stage takes over what this one holds."""
+    body = {"metadata": {"annotations": {names.STAGE: stage.key}}}
+    return _patch(workload, body, f"stage {stage.name} takes over the reservation")
+
+
+def same_needs(one: Stage, other: Stage) -> bool:
+    return _comparable(pod_sets(one)) == _comparable(pod_sets(other))
+
+
+def resize(workload: Workload, stage: Stage, queue: str) -> Write | None:
+    """While nothing is reserved, the Workload follows what the stage asks for now."""
+    wanted = pod_sets(stage)
+    spec = part(workload.obj, "spec")
+    if _comparable(spec.get("podSets")) == _comparable(wanted) and spec.get("queueName") == queue:
+        return None
+    return _patch(workload, {"spec": {"queueName": queue, "podSets": wanted}}, f"stage {stage.name} has changed")
+
+
+def _comparable(sets: Any) -> str:
+    """What matters to the queue, in one spelling."""
+    found = []
+    for one in sets if isinstance(sets, list) else ():
+        spec = part(one, "template", "spec")
+        placement = [spec.get(name) or None for name in ("nodeSelector", "tolerations", "affinity", "runtimeClassName")]
+        group = part(one, "topologyRequest").get("podSetGroupName")
+        amounts = sorted(resources_of(spec).items())
+        found.append([one.get("name") or "main", one.get("count"), one.get("minCount"), amounts, placement, group])
+    return json.dumps(found, sort_keys=True, default=str)
+
+
+def reclaim(workload: Workload, finished: Mapping[str, int]) -> Write | None:
+    """Gives back what is over; the figures only grow. `finished`: by pod set."""
+    before = {
+        str(one.get("name")): int(one.get("count") or 0) for one in rows(workload.obj, "status", "reclaimablePods")
+    }
+    asked = {
+        str(one.get("name") or "main"): int(one.get("count") or 0) for one in rows(workload.obj, "spec", "podSets")
+    }
+    after = {
+        name: min(asked.get(name, 0), max(before.get(name, 0), finished.get(name, 0)))
+        for name in {**before, **finished}
+        if name in asked
+    }
+    if {name: count for name, count in after.items() if count} == {n: c for n, c in before.items() if c}:
+        return None
+    listed = [{"name": name, "count": count} for name, count in sorted(after.items()) if count]
+    body = _versioned(workload, {"status": {"reclaimablePods": listed}})
+    return _patch(workload, body, "gives back what is over", "status", every=1.0)
+
+
+def pods_ready(workload: Workload, now: float) -> Write:
+    told = _stated("PodsReady", True, "Started", "all pods of the stage run", now)
+    return _status(workload, [told], "its pods run")
+
+
+def finish(workload: Workload, outcome: str, message: str, now: float) -> Write:
+    told = _stated("Finished", True, outcome or "Succeeded", message, now)
+    return _status(workload, [told], message)
+
+
+def respond(workload: Workload, now: float) -> Write:
+    """The answer to an eviction: nothing runs any more, the quota goes back, and the Workload back into its queue."""
+    why = str(condition(workload.obj, "Evicted").get("reason", ""))
+    told = [
+        _stated("QuotaReserved", False, "Pending", "evicted; its pods are stopped", now),
+        _stated("Admitted", False, "NoReservation", "evicted", now),
+        _stated("PodsReady", False, "WaitForStart", "evicted", now),
+        _stated("Requeued", why in AT_ONCE, why, "evicted; its pods are stopped", now),
+    ]
+    more: dict[str, Any] = {"admission": None}
+    if part(workload.obj, "spec").get("maximumExecutionTimeSeconds"):
+        past = int(part(workload.obj, "status").get("accumulatedPastExecutionTimeSeconds") or 0)
+        more["accumulatedPastExecutionTimeSeconds"] = past + _seconds_admitted(workload, now)
+    return _status(workload, told, f"answers the eviction ({why})", more)
+
+
+def _seconds_admitted(workload: Workload, now: float) -> int:
+    since = condition(workload.obj, "Admitted").get("lastTransitionTime")
+    return max(0, int(now - seconds(since))) if since else 0
+
+
+def delete(workload: Workload, why: str) -> Write:
+    body = {"preconditions": {"uid": uid_of(workload.obj)}, "propagationPolicy": "Background"}
+    return Write("delete", WORKLOADS, namespace_of(workload.obj), workload.name, body, why=why)
+
+
+def _status(
+    workload: Workload, told: Sequence[Mapping[str, Any]], why: str, more: Mapping[str, Any] | None = None
+) -> Write:
+    """A merge patch replaces the whole list, so it has all conditions; the version keeps others' changes."""
+    changed = {one["type"] for one in told}
+    kept = [one for one in rows(workload.obj, "status", "conditions") if one.get("type") not in changed]
+    body = _versioned(workload, {"status": {"conditions": [*kept, *told], **(more or {})}})
+    return _patch(workload, body, why, "status")
+
+
+def _versioned(workload: Workload, body: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": part(workload.obj, "metadata").get("resourceVersion")}, **body}
+
+
+def _patch(workload: Workload, body: Object, why: str, subresource: str = "", every: float = 0) -> Write:
+    return Write(
+        "patch",
+        WORKLOADS,
+        namespace_of(workload.obj),
+        workload.name,
+        body,
+        subresource=subresource,
+        why=why,
+        every=every,
+    )
+
+
+def _stated(kind: str, status: bool, reason: str, message: str, now: float) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "status": "True" if status else "False",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": timestamp(now),
+    }
+
+
+def timestamp(now: float) -> str:
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds(text: Any) -> float:
+    """A time of the API server; 0 if it is none."""
+    try:
+        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def queue_of(obj: Object) -> str:
+    """The queue of a main object: Kueue's label, or the one that took its place."""
+    found = labels_of(obj)
+    return str(found.get(names.QUEUE) or found.get(names.QUEUED) or "")

@@ -1,0 +1,57 @@
+"""What the webhook answers about pods, on the model."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from penstock.controller.admit import admit_pod
+from penstock.controller.core import Seen
+from penstock.controller.engine import Observed
+from penstock.controller.workload import queue_of
+from tests.controller.model import NS, Cluster, control
+from tests.controller.toy_engine.penstock_toy import ENGINE
+
+
+def admitted() -> Cluster:
+    cluster = Cluster()
+    cluster.submit("a", [{"name": "train", "pods": 1, "cpu": "1"}])
+    cluster.engine_step(), control(cluster), cluster.kueue_step(), control(cluster)
+    return cluster
+
+
+def new_pod(**spec: Any) -> dict[str, Any]:
+    labels = {"penstock/queue": "q", "step": "train", "index": "0"}
+    container = {"resources": {"requests": {"cpu": "1"}}}
+    gates = [{"name": "penstock/admission"}]
+    return {
+        "metadata": {"name": "p", "labels": labels},
+        "spec": {"schedulingGates": gates, "containers": [container], **spec},
+    }
+
+
+def patch_of(cluster: Cluster, pod: dict[str, Any]) -> list[dict[str, Any]]:
+    main = cluster.of("sequences")[0]
+    seen = Seen(ENGINE, Observed(main, {}, cluster, cluster.now), "stage", cluster.of("workloads"))
+    answer, _ = admit_pod({"namespace": NS, "object": pod}, seen)
+    assert answer["allowed"]
+    found: list[dict[str, Any]] = json.loads(base64.b64decode(answer.get("patch", "W10=")))
+    return found
+
+
+def test_a_pod_that_is_covered_loses_its_gate_at_once() -> None:
+    assert {"op": "remove", "path": "/spec/schedulingGates"} in patch_of(admitted(), new_pod())
+
+
+def test_a_pod_that_names_its_node_keeps_its_gate() -> None:
+    """The API server refuses it then: it would leave the nodes of its flavor."""
+    assert patch_of(admitted(), new_pod(nodeName="n1")) == []
+
+
+@pytest.mark.parametrize("labels", [{"kueue.x-k8s.io/queue-name": "q"}, {"penstock/queue": "q"}])
+def test_the_queue_is_the_one_that_the_user_named(labels: dict[str, str]) -> None:
+    assert queue_of({"metadata": {"labels": labels}}) == "q"
+    assert queue_of({"metadata": {"labels": {"penstock/queue": "other", **labels}}}) == "q"

@@ -1,0 +1,339 @@
+"""The core of the controller against a model of Kueue and of an engine: whatever the order of events, with old sights, lost writes and crashes between any
+two writes, nothing runs without quota, nothing finished runs again, and everything ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.controller.coverage import is_gated
+from penstock.controller.engine import Unit
+from penstock.controller.objects import annotations_of, holds, labels_of, name_of, part
+from tests.controller.model import Cluster, Conflict, control, look
+
+STEPS = [
+    {"name": "fetch", "pods": 1, "cpu": "1"},
+    {"name": "train", "pods": 4, "cpu": "2"},
+    {"name": "report", "pods": 1, "cpu": "1"},
+]
+
+
+def settle(cluster: Cluster, rounds: int = 200) -> None:
+    """Everybody does their work until nothing changes."""
+    for _ in range(rounds):
+        before = cluster.version
+        cluster.now += 3
+        cluster.engine_step()
+        control(cluster)
+        cluster.kueue_step()
+        for pod in cluster.of("pods"):
+            cluster.pod_step(name_of(pod))
+        cluster.engine_step()
+        control(cluster)
+        if cluster.version == before:
+            return
+    raise AssertionError("it never comes to rest")
+
+
+def over(cluster: Cluster) -> bool:
+    return all(part(one, "status").get("phase") == "Succeeded" for one in cluster.of("sequences"))
+
+
+def test_stages_wait_one_after_the_other_and_keep_their_place() -> None:
+    cluster = Cluster()
+    cluster.submit("a", STEPS)
+    cluster.engine_step()
+    control(cluster)
+    assert len(cluster.of("workloads")) == 2, "one place in each turn, so that a stage is let go between two of them"
+    control(cluster)
+    found = {annotations_of(one)["penstock/stage"]: one for one in cluster.of("workloads")}
+    assert set(found) == {"fetch", "train", "report"}
+    assert part(found["fetch"], "spec").get("active") is None
+    assert part(found["train"], "spec")["active"] is False
+    settle(cluster)
+    assert over(cluster)
+    assert all(holds(one, "Finished") for one in cluster.of("workloads"))
+
+
+def test_a_stage_takes_six_writes_at_most_with_its_events() -> None:
+    """Apart from what is given back: a place, activated, let go, ready, finished; that it is queued is said once for all of them."""
+    cluster = Cluster()
+    cluster.submit("a", STEPS)
+    count: dict[str, int] = {}
+    said: set[str] = set()
+    for _ in range(100):
+        cluster.now += 3
+        cluster.engine_step()
+        (main,) = cluster.of("sequences")
+        plan = look(cluster, main)
+        said |= {f"{one.reason}: {one.message}" for one in plan.notes}
+        for write in plan.writes:
+            if write.resource.kind != "Pod" and not write.every:
+                count[write.why] = count.get(write.why, 0) + 1
+        control(cluster)
+        cluster.kueue_step()
+        for pod in cluster.of("pods"):
+            cluster.pod_step(name_of(pod))
+    assert over(cluster)
+    assert [one for one in said if one.startswith("Queued")] == [
+        "Queued: stage fetch waits in queue q; train, report will follow"
+    ]
+    assert sum(count.values()) + len(said) <= 6 * len(STEPS), (count, said)
+
+
+def test_a_stage_holds_no_more_than_it_needs() -> None:
+    """1 + 8 + 1 cpu pass a queue of 8: never more than one stage is held."""
+    cluster = Cluster(cpu=8)
+    cluster.submit("a", STEPS)
+    settle(cluster)
+    assert over(cluster)
+
+
+def test_pods_get_the_nodes_of_their_flavor() -> None:
+    cluster = Cluster()
+    cluster.submit("a", STEPS[:1])
+    cluster.engine_step(), control(cluster), cluster.kueue_step(), control(cluster), cluster.engine_step()
+    (pod,) = cluster.of("pods")
+    assert is_gated(pod)
+    control(cluster)
+    (pod,) = cluster.of("pods")
+    assert not is_gated(pod) and part(pod, "spec")["nodeSelector"] == {"pool": "spot"}
+
+
+def test_an_evicted_stage_goes_back_and_keeps_what_is_finished() -> None:
+    cluster = Cluster()
+    cluster.submit("a", STEPS[1:2])
+    for _ in range(3):
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+    control(cluster)
+    names = [name_of(pod) for pod in cluster.of("pods")]
+    for _ in range(2):
+        cluster.pod_step(names[0])
+    cluster.engine_step()
+    control(cluster)
+    (workload,) = cluster.of("workloads")
+    cluster.evict(name_of(workload))
+    control(cluster), cluster.engine_step(), control(cluster)
+    (workload,) = cluster.of("workloads")
+    assert not holds(workload, "QuotaReserved") and "admission" not in part(workload, "status")
+    assert [name_of(pod) for pod in cluster.of("pods")] == names[:1]
+    settle(cluster)
+    assert over(cluster) and cluster.runs and set(cluster.runs.values()) == {1}
+
+
+def test_a_workload_deleted_by_hand_stops_its_pods_and_is_made_again() -> None:
+    cluster = Cluster()
+    cluster.submit("a", STEPS[1:2])
+    for _ in range(3):
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+    control(cluster)
+    assert not any(map(is_gated, cluster.of("pods")))
+    cluster.drop("workloads", name_of(cluster.of("workloads")[0]))
+    control(cluster), cluster.engine_step()
+    assert not cluster.of("pods")
+    settle(cluster)
+    assert over(cluster)
+
+
+def test_pods_beyond_what_was_declared_wait_for_quota_of_their_own() -> None:
+    cluster = Cluster(cpu=6)
+    cluster.submit("a", [{"name": "train", "pods": 3, "says": 1, "cpu": "2"}])
+    for _ in range(4):
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+    control(cluster)
+    assert [is_gated(pod) for pod in cluster.of("pods")] == [False, True, True]
+    cluster.now += 5
+    control(cluster)
+    (more,) = [one for one in cluster.of("workloads") if "penstock/tasks" in annotations_of(one)]
+    assert annotations_of(more)["penstock/tasks"] == '["1","2"]'
+    settle(cluster)
+    assert over(cluster) and all(holds(one, "Finished") for one in cluster.of("workloads"))
+
+
+def test_a_release_that_comes_late_does_not_hit_a_pod_that_was_made_again() -> None:
+    cluster = Cluster()
+    cluster.submit("a", STEPS[:1])
+    cluster.engine_step(), control(cluster), cluster.kueue_step(), control(cluster), cluster.engine_step()
+    (release,) = look(cluster, cluster.of("sequences")[0]).writes
+    cluster.drop("pods", "a-fetch-0")
+    cluster.engine_step()
+    with pytest.raises(Conflict):
+        cluster.write(release)
+
+
+def test_a_run_that_somebody_sets_back_gives_back_what_it_holds_too_early() -> None:
+    """The status of a run may be edited. What the later stage holds would keep the earlier one waiting for ever."""
+    cluster = Cluster(cpu=3)
+    cluster.submit("a", [{"name": "fetch", "pods": 1, "cpu": "1"}, {"name": "train", "pods": 1, "cpu": "3"}])
+    for _ in range(4):
+        cluster.engine_step(), control(cluster), cluster.kueue_step(), control(cluster)
+        for pod in cluster.of("pods"):
+            if labels_of(pod)["step"] == "fetch":
+                cluster.pod_step(name_of(pod))
+    assert cluster.used() == 3000
+    cluster.drop("pods", "a-fetch-0"), cluster.drop("pods", "a-train-0")
+    cluster.runs.clear()
+    main = cluster.of("sequences")[0]
+    main["status"] = {"done": {}}
+    cluster.touch(main)
+    settle(cluster)
+    assert over(cluster)
+
+
+def test_what_is_held_is_not_given_back_while_a_pod_runs_on_it() -> None:
+    """A daemon, or a pod that takes its time to end."""
+    cluster = Cluster()
+    cluster.submit("a", STEPS[:1])
+    for _ in range(3):
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+    control(cluster)
+    main = cluster.of("sequences")[0]
+    main["status"] = {"done": {"fetch": [0]}, "phase": "Succeeded"}
+    assert not look(cluster, main).writes
+    cluster.pod_step("a-fetch-0"), cluster.pod_step("a-fetch-0")
+    assert [write.body["status"]["conditions"][-1]["type"] for write in look(cluster, main).writes] == ["Finished"]
+
+
+def test_pods_that_ask_for_more_than_was_declared_do_not_hold_twice() -> None:
+    cluster = Cluster(cpu=4)
+    cluster.submit("a", [{"name": "train", "pods": 2, "cpu": "1", "asks": "2"}])
+    settle(cluster)
+    assert over(cluster) and all(holds(one, "Finished") for one in cluster.of("workloads"))
+
+
+def test_pods_that_are_sized_a_second_time_find_their_name_taken_and_free_it() -> None:
+    cluster = Cluster()
+    cluster.submit("a", [{"name": "train", "pods": 1, "cpu": "1", "asks": "2"}])
+    for _ in range(2):
+        cluster.now += 1
+        cluster.engine_step(), control(cluster), cluster.kueue_step(), control(cluster)
+    cluster.now += 3
+    cluster.evict(name_of(cluster.of("workloads")[0]))
+    settle(cluster)
+    assert over(cluster) and all(holds(one, "Finished") for one in cluster.of("workloads"))
+
+
+def test_where_workflows_are_counted_a_run_holds_one() -> None:
+    cluster = Cluster()
+    cluster.of("clusterqueues")[0]["spec"]["resourceGroups"].append({"coveredResources": ["penstock/workflows"]})
+    cluster.submit("a", STEPS)
+    cluster.engine_step(), control(cluster), control(cluster)
+    (run,) = [one for one in cluster.of("workloads") if annotations_of(one)["penstock/stage"] == "(run)"]
+    asked = part(run, "spec")["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]
+    assert asked == {"penstock/workflows": "1"}
+    assert part(cluster.of("sequences")[0], "spec")["open"] == 0
+    settle(cluster)
+    assert over(cluster) and all(holds(one, "Finished") for one in cluster.of("workloads"))
+
+
+def test_by_reuse_a_stage_takes_over_what_an_equal_one_before_it_held() -> None:
+    """Of four stages the first three ask for the same: one reservation, that nobody can take in between."""
+    cluster = Cluster(cpu=4)
+    cluster.unit = "reuse"
+    same = [{"name": name, "pods": 2, "cpu": "2"} for name in ("a", "b", "c")]
+    cluster.submit("w", [*same, {"name": "d", "pods": 1, "cpu": "1"}])
+    cluster.engine_step(), control(cluster), cluster.kueue_step()
+    cluster.submit("other", [{"name": "x", "pods": 2, "cpu": "2"}])
+    held = set()
+    for _ in range(40):
+        cluster.now += 3
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+        for pod in cluster.of("pods"):
+            cluster.pod_step(name_of(pod))
+        if cluster.of("sequences")[0]["status"].get("done", {}).get("c") is None:
+            held |= {name_of(one) for one in cluster.of("workloads") if holds(one, "QuotaReserved")}
+    assert len(held) == 1, held
+    settle(cluster)
+    assert over(cluster) and all(holds(one, "Finished") for one in cluster.of("workloads"))
+
+
+def test_what_can_never_fit_is_said_with_the_fix() -> None:
+    cluster = Cluster()
+    cluster.submit("a", STEPS[:1])
+    cluster.engine_step(), control(cluster)
+    (workload,) = cluster.of("workloads")
+    words = "insufficient quota for cpu in flavor spot, request > maximum capacity (1 > 0)"
+    told = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": words}
+    workload["status"] = {"conditions": [told]}
+    (note,) = look(cluster, cluster.of("sequences")[0]).notes
+    assert note.warning and words in note.message and "Ask for less" in note.message
+
+
+def test_a_plan_is_empty_once_it_is_carried_out() -> None:
+    cluster = Cluster(cpu=3)
+    for name in ("a", "b", "c"):
+        cluster.submit(name, STEPS)
+    for _ in range(30):
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+        while control(cluster):
+            pass
+        for main in cluster.of("sequences"):
+            assert not look(cluster, main).writes
+
+
+ACTS = st.one_of(
+    st.just(("round",)),
+    st.just(("round",)),
+    st.just(("engine",)),
+    st.just(("kueue",)),
+    st.tuples(st.just("pod"), st.integers(0, 30)),
+    st.tuples(st.just("evict"), st.integers(0, 10)),
+    st.tuples(st.just("remove"), st.integers(0, 10)),
+    st.tuples(st.just("look"), st.integers(0, 6)),
+    st.just(("old sight",)),
+    st.tuples(st.just("old look"), st.integers(0, 6)),
+)
+WORKFLOWS = st.lists(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 5), st.integers(1, 3)).map(
+            lambda one: {"pods": one[0], "cpu": str(one[1]), "says": min(one[2] or one[0], 4), "asks": str(one[3])}
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(WORKFLOWS, st.lists(ACTS, max_size=60), st.sampled_from(["stage", "task", "reuse"]))
+def test_any_order_of_events(workflows: list[list[dict[str, Any]]], acts: list[tuple[Any, ...]], unit: Unit) -> None:
+    cluster = Cluster(cpu=12)
+    cluster.unit = unit
+    for number, steps in enumerate(workflows):
+        cluster.submit(f"w{number}", [{"name": f"s{at}", **step} for at, step in enumerate(steps)])
+    sight = cluster.snapshot()
+    for act in acts:
+        cluster.now += 1
+        match act:
+            case ("round",):
+                cluster.engine_step(), control(cluster), cluster.kueue_step(), control(cluster)
+            case ("engine",):
+                cluster.engine_step()
+            case ("kueue",):
+                cluster.kueue_step()
+            case ("pod", number):
+                pods = cluster.of("pods")
+                if pods:
+                    cluster.pod_step(name_of(pods[number % len(pods)]))
+            case ("evict", number):
+                workloads = cluster.of("workloads")
+                if workloads:
+                    cluster.evict(name_of(workloads[number % len(workloads)]))
+            case ("remove", number):
+                idle = [one for one in cluster.of("workloads") if not holds(one, "QuotaReserved")]
+                if idle:
+                    cluster.drop("workloads", name_of(idle[number % len(idle)]))
+            case ("look", cut):
+                control(cluster, cut=cut)
+            case ("old sight",):
+                sight = cluster.snapshot()
+            case ("old look", cut):
+                control(cluster, sight, cut=cut)
+        cluster.invariants()
+    settle(cluster)
+    assert over(cluster)
