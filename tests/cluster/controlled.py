@@ -99,6 +99,19 @@ class Controlled:
     def start(self) -> None:
         self.spawn()
         self.bed.wait(self._ready, "the controller", 60)
+        self.bed.wait(self._in_force, "the API server to apply the policies", 60)
+
+    def _in_force(self) -> bool:
+        """An API server takes about a second until it applies a new policy. Until then pods are held by the webhook alone, and tests kill the
+        controller that answers it."""
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": "probe-", "labels": {names.QUEUED: "probe", names.QUEUE: "probe"}},
+            "spec": {"containers": [{"name": "main", "image": "probe"}]},
+        }
+        made = self.bed.raw("POST", "/api/v1/namespaces/default/pods?dryRun=All", pod)
+        return names.QUEUE not in labels_of(made)
 
     def spawn(self) -> None:
         """Without waiting until it is ready."""
@@ -221,6 +234,17 @@ class Witness:
             most = max(most, self._moment(pods, workloads, exempt))
         return {"moments": moments, "most pods": most}
 
+    def _history(self, key: str) -> str:
+        """For a pod that runs without quota: all that was seen of it, and who wrote it."""
+        lines = [f"{key} runs without quota"]
+        for version, what, kind, pod in sorted(self.events, key=lambda one: one[0]):
+            if kind == "Pod" and f"{namespace_of(pod)}/{name_of(pod)}" == key:
+                meta = part(pod, "metadata")
+                said = annotations_of(pod).get(names.POD_SET), labels_of(pod).get(names.QUEUED)
+                by = [(one.get("manager"), one.get("time")) for one in rows(meta, "managedFields")]
+                lines.append(f"{version} {what} gated={is_gated(pod)} {said} {part(pod, 'status').get('phase')} {by}")
+        return "\n".join(lines)
+
     def most_held(self, resource: str, without: str = "") -> int:
         """The most that all Workloads held together at one moment, in thousandths, but for those of one name."""
         held: dict[str, int] = {}
@@ -244,7 +268,7 @@ class Witness:
             requests = requests_of(pod)
             if not against:
                 told = str(annotations_of(pod)) + str(labels_of(pod)) + key
-                assert not any(requests.values()) or any(one in told for one in exempt), f"{key} runs without quota"
+                assert not any(requests.values()) or any(one in told for one in exempt), self._history(key)
                 continue
             total = asked.setdefault(f"{key.partition('/')[0]}/{against}", {})
             for name, amount in requests.items():

@@ -46,6 +46,21 @@ def test_a_pod_that_is_covered_loses_its_gate_at_once() -> None:
     assert {"op": "remove", "path": "/spec/schedulingGates"} in patch_of(admitted(), new_pod())
 
 
+def test_a_pod_that_no_policy_has_held_is_held_by_the_webhook() -> None:
+    """An API server applies a new policy after about a second."""
+    free = new_pod()
+    free["spec"].pop("schedulingGates")
+    assert patch_of(admitted(), free)[0]["path"] == "/metadata/annotations"  # covered: it counts, and has no gate
+    free["metadata"]["annotations"] = {"penstock/pod-set": "forged/main"}
+    free["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
+    assert patch_of(admitted(), free) == [
+        {"op": "add", "path": "/metadata/annotations", "value": {}},
+        {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": "penstock/admission"}]},
+    ]
+    answer, assumed = admit_pod({"namespace": NS, "object": free}, None)
+    assert answer["patch"] and assumed is None
+
+
 def test_a_pod_that_names_its_node_keeps_its_gate() -> None:
     """The API server refuses it then: it would leave the nodes of its flavor."""
     assert patch_of(admitted(), new_pod(nodeName="n1")) == []

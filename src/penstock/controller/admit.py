@@ -1,7 +1,8 @@
 """What the webhooks answer: the request of an AdmissionReview in, the response out. Pure; the server in `controller.cluster` calls it.
 
 A workflow that names a queue is made ready for it when it is created; if that is impossible it is refused, with the code and the fix. A pod of a
-queued workflow is born with a scheduling gate (a policy sees to that); here the gate is removed at once if an admitted Workload covers the pod.
+queued workflow is born with a scheduling gate (a policy sees to that); here the gate is removed at once if an admitted Workload covers the pod. An API
+server takes about a second until it applies a policy that is new: a pod that comes without the gate gets it here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, cast, get_args
 from penstock.controller import names
 from penstock.controller.core import Seen, covered_resources
 from penstock.controller.coverage import Assumed, Coverage, Grant, is_gated, released, requests_of
-from penstock.controller.engine import Engine, Unit
+from penstock.controller.engine import Engine, Task, Unit
 from penstock.controller.objects import (
     NAMESPACES,
     Lookup,
@@ -24,6 +25,7 @@ from penstock.controller.objects import (
     name_of,
     namespace_of,
     part,
+    rows,
 )
 from penstock.controller.workload import Workload
 from penstock.errors import DocumentError, Problem, UserError
@@ -74,43 +76,70 @@ def _said(problem: Problem) -> str:
 
 
 def admit_pod(request: Object, seen: Seen | None) -> tuple[dict[str, Any], Assumed | None]:
-    """The answer for a new pod of a queued workflow, and what has to be counted until the pod is seen. Without a view of its workflow the pod stays
-    as it is: gated."""
-    pod = _with_namespace(part(request, "object"), request)
-    if seen is None or not is_gated(pod):
-        return _answer(True), None
+    """The answer for a new pod of a queued workflow, and what has to be counted until the pod is seen. Without a view of its workflow the pod waits."""
+    given = part(request, "object")
+    pod = _held(_with_namespace(given, request))
+    found = _covered(pod, seen) if seen is not None else None
+    if found is None:
+        return _answer(True, _changes(given, pod)), None
+    grant, task = found
+    assumed = Assumed(task, grant.pod_set, requests_of(pod), name_of(pod)) if grant.pod_set else None
+    return _answer(True, _changes(given, _merged(pod, released(pod, grant)))), assumed
+
+
+def _held(pod: Object) -> Object:
+    """As the policy makes it: with the gate, and without a pod set of its own. The webhook is asked once, so a pod without the gate has none of ours."""
+    if is_gated(pod):
+        return pod
+    spec = {**part(pod, "spec"), "schedulingGates": [*rows(pod, "spec", "schedulingGates"), {"name": names.POD_GATE}]}
+    notes = {key: text for key, text in annotations_of(pod).items() if key != names.POD_SET}
+    metadata = {**part(pod, "metadata"), **({"annotations": notes} if "annotations" in part(pod, "metadata") else {})}
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _covered(pod: Object, seen: Seen) -> tuple[Grant, Task] | None:
+    """What the pod is let go with; None if it waits."""
     engine, observed = seen.engine, seen.observed
     task = engine.task_of(pod, observed, seen.unit)
     counted = "pods" in covered_resources(observed)
-    requests = requests_of(pod)
-    if not task.stage or not (counted or any(requests.values())):
-        return _answer(True, _merged(pod, Grant(""))), None
+    if not task.stage or not (counted or any(requests_of(pod).values())):
+        return Grant(""), task
     if part(pod, "spec").get("nodeName"):
         # It would pass the scheduler, and so the nodes of its flavor. With its gate the API server refuses it.
-        return _answer(True), None
+        return None
     view = engine.view(observed, seen.unit)
     if view.over or view.problem or view.paused:
-        return _answer(True), None
+        return None
     pods = [(engine.task_of(one, observed, seen.unit), one) for one in observed.pods]
     coverage = Coverage([Workload(one) for one in seen.workloads], pods, observed.lookup, seen.assumed)
     grant = coverage.decide(task, pod)
-    if not isinstance(grant, Grant):
-        return _answer(True), None
-    return _answer(True, _merged(pod, grant)), Assumed(task, grant.pod_set, requests, name_of(pod))
+    return (grant, task) if isinstance(grant, Grant) else None
 
 
-def _merged(pod: Object, grant: Grant) -> list[dict[str, Any]]:
-    """The merge patch of a released pod as a JSON patch, which is all that a webhook may answer."""
-    change = released(pod, grant)
+def _merged(pod: Object, change: Object) -> Object:
+    """A merge patch of metadata and spec, applied. One level deep is all that a released pod needs."""
+    found = dict(pod)
+    for group in ("metadata", "spec"):
+        after = {**part(pod, group)}
+        for field, value in part(change, group).items():
+            after[field] = {**part(after, field), **value} if isinstance(value, Mapping) else value
+        found[group] = {field: value for field, value in after.items() if value is not None}
+    return found
+
+
+def _changes(before: Object, after: Object) -> list[dict[str, Any]]:
+    """A JSON patch, which is all that a webhook may answer, of the fields of a pod's metadata and spec that differ."""
     found: list[dict[str, Any]] = []
     for group in ("metadata", "spec"):
-        before = part(pod, group)
-        for field, value in part(change, group).items():
-            after = {**part(before, field), **value} if isinstance(value, Mapping) else value
-            if value is None:
-                found += [{"op": "remove", "path": f"/{group}/{field}"}] if field in before else []
-            else:
-                found.append({"op": "add", "path": f"/{group}/{field}", "value": after})
+        old, new = part(before, group), part(after, group)
+        for field in (*old, *(one for one in new if one not in old)):
+            path = f"/{group}/{field}"
+            if field == "namespace" and field not in old:
+                continue  # The request has said it.
+            if field not in new:
+                found.append({"op": "remove", "path": path})
+            elif field not in old or old[field] != new[field]:
+                found.append({"op": "add", "path": path, "value": new[field]})
     return found
 
 
