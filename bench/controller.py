@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import Figure
-from penstock.controller.cluster.client import ApiError, Client
-from penstock.controller.cluster.kubeconfig import connect
 from penstock.controller.engines.argo.stopping import WORKFLOWS
 from penstock.controller.objects import WORKLOADS, Object, Resource, holds
+from penstock.kubernetes.client import ApiError, Client
+from penstock.kubernetes.kubeconfig import connect
 from testbed import binaries
 from testbed.components import programs
 from testbed.instance import Testbed

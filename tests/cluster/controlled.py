@@ -21,8 +21,6 @@ from typing import Any
 import yaml
 
 from penstock.controller import names
-from penstock.controller.cluster.client import ApiError, Client
-from penstock.controller.cluster.kubeconfig import connect
 from penstock.controller.coverage import is_active, is_gated, requests_of
 from penstock.controller.install.manifests import Install
 from penstock.controller.objects import (
@@ -39,6 +37,8 @@ from penstock.controller.objects import (
 )
 from penstock.errors import UserError
 from penstock.formats.pods.requests import resources_of
+from penstock.kubernetes.client import ApiError, Client
+from penstock.kubernetes.kubeconfig import connect
 from testbed.instance import Testbed
 
 ALL = ("argo", "tekton", "jobset")

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.cluster.client import ApiError, Client
-from penstock.controller.cluster.kubeconfig import connect
-from penstock.controller.cluster.log import Log
 from penstock.controller.cluster.main import manager
 from penstock.controller.cluster.run import Settings
 from penstock.controller.known import engines
 from penstock.controller.objects import Write
+from penstock.kubernetes.client import ApiError, Client
+from penstock.kubernetes.kubeconfig import connect
+from penstock.kubernetes.log import Log
 from testbed import binaries
 from testbed.components import programs
 from testbed.instance import Testbed

@@ -19,16 +19,16 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.cluster.cache import Cache, Caches
 from penstock.controller.cluster.certificates import CONFIGURATIONS, SECRETS, Lifetimes, Material
-from penstock.controller.cluster.client import ApiError, Client
 from penstock.controller.cluster.events import EVENTS
-from penstock.controller.cluster.kubeconfig import from_files
 from penstock.controller.cluster.leader import LEASES, Terms
-from penstock.controller.cluster.log import Log
 from penstock.controller.cluster.run import Key, Manager, Settings
-from penstock.controller.cluster.watch import Watcher
 from penstock.controller.objects import Note, Object, Plan, Resource, Write, annotations_of, name_of, namespace_of
+from penstock.kubernetes.cache import Cache, Caches
+from penstock.kubernetes.client import ApiError, Client
+from penstock.kubernetes.kubeconfig import from_files
+from penstock.kubernetes.log import Log
+from penstock.kubernetes.watch import Watcher
 from testbed import binaries
 from testbed.instance import Testbed
 from tests.cluster.support import fresh_namespace, unique

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.controller.cluster.client import Client
 from penstock.controller.objects import Resource
+from penstock.kubernetes.client import Client
 from tests.controller.fake_api import FakeApi
 
 THINGS = Resource("example.com/v1", "Thing", "things")

@@ -19,9 +19,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from penstock.controller.cluster.cache import Selector
-from penstock.controller.cluster.kubeconfig import Connection
 from penstock.controller.objects import Resource
+from penstock.kubernetes.cache import Selector
+from penstock.kubernetes.kubeconfig import Connection
 
 Dict = dict[str, Any]
 

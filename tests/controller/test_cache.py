@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.controller.cluster.cache import LAST_APPLIED, Cache, Caches, Selector
 from penstock.controller.names import WORKFLOW_UID
 from penstock.controller.objects import Resource
+from penstock.kubernetes.cache import LAST_APPLIED, Cache, Caches, Selector
 from tests.controller.fake_api import names
 
 PODS = Resource("v1", "Pod", "pods")

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.controller.cluster.certificates import CONFIGURATIONS, SECRETS, Keeper, Lifetimes, Material, renewed
-from penstock.controller.cluster.client import Client
-from penstock.controller.cluster.log import Log
+from penstock.kubernetes.client import Client
+from penstock.kubernetes.log import Log
 from tests.controller.fake_api import FakeApi, Fault
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)

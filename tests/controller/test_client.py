@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.controller.cluster import client as client_module
-from penstock.controller.cluster.client import ApiError, Client
-from penstock.controller.cluster.credentials import TokenFile
 from penstock.controller.objects import Write
+from penstock.kubernetes import client as client_module
+from penstock.kubernetes.client import ApiError, Client
+from penstock.kubernetes.credentials import TokenFile
 from tests.controller.conftest import THINGS
 from tests.controller.fake_api import FakeApi, Fault, names, thing, wait_for
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.controller.cluster.credentials import ExecPlugin
-from penstock.controller.cluster.kubeconfig import Connection, connect, from_files, in_cluster, proxy_for
 from penstock.errors import UserError
+from penstock.kubernetes.credentials import ExecPlugin
+from penstock.kubernetes.kubeconfig import Connection, connect, from_files, in_cluster, proxy_for
 
 
 def write(path: Path, **given: Any) -> Path:

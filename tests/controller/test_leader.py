@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.controller.cluster.client import ApiError
 from penstock.controller.cluster.leader import Elector, Seen, Terms, claim
-from penstock.controller.cluster.log import Log
+from penstock.kubernetes.client import ApiError
+from penstock.kubernetes.log import Log
 
 WALL = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 

@@ -17,15 +17,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from penstock.controller.cluster import watch as watch_module
-from penstock.controller.cluster.cache import Caches
 from penstock.controller.cluster.certificates import CONFIGURATIONS, SECRETS
-from penstock.controller.cluster.client import Client
 from penstock.controller.cluster.events import EVENTS
 from penstock.controller.cluster.leader import LEASES, Terms
-from penstock.controller.cluster.log import Log
 from penstock.controller.cluster.run import Key, Manager, Settings
 from penstock.controller.objects import Note, Object, Plan, Resource, Write, controller_of, name_of, namespace_of
+from penstock.kubernetes import watch as watch_module
+from penstock.kubernetes.cache import Caches
+from penstock.kubernetes.client import Client
+from penstock.kubernetes.log import Log
 from tests.controller.conftest import THINGS
 from tests.controller.fake_api import FakeApi, Fault, thing, wait_for
 

@@ -17,9 +17,9 @@ import httpx2
 import pytest
 
 from penstock.controller.cluster.certificates import Material, renewed
-from penstock.controller.cluster.log import Log
 from penstock.controller.cluster.metrics import Metrics
 from penstock.controller.cluster.server import Listening, health_server, tls_context, webhook_server
+from penstock.kubernetes.log import Log
 from tests.controller.fake_api import wait_for
 from tests.support.speed import slowness
 

@@ -6,8 +6,8 @@ import datetime
 import io
 import json
 
-from penstock.controller.cluster.log import Log
 from penstock.controller.cluster.metrics import Metrics
+from penstock.kubernetes.log import Log
 
 NOON = datetime.datetime(2030, 1, 1, 12, tzinfo=datetime.UTC)
 

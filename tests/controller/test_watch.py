@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.controller.cluster import watch as watch_module
-from penstock.controller.cluster.cache import Cache, Change
-from penstock.controller.cluster.client import Client
-from penstock.controller.cluster.log import Log
-from penstock.controller.cluster.watch import Watcher
 from penstock.controller.objects import Resource
+from penstock.kubernetes import watch as watch_module
+from penstock.kubernetes.cache import Cache, Change
+from penstock.kubernetes.client import Client
+from penstock.kubernetes.log import Log
+from penstock.kubernetes.watch import Watcher
 from tests.controller.conftest import THINGS
 from tests.controller.fake_api import FakeApi, Fault, names, thing, wait_for
 

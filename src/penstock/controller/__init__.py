@@ -5,7 +5,7 @@
     workload         Kueue's Workload: how it is made, read and answered
     core             what is seen of one workflow -> what to write. Pure, without a memory
     admit            what the webhook answers. Pure
-    cluster/         the shell: client, watches, work queue, leader election, webhook server
+    cluster/         the shell: work queue, leader election, webhook server; penstock.kubernetes has client and watches
 
 All state is in the cluster, so starting is recovering.
 """

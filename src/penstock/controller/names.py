@@ -9,8 +9,9 @@ from typing import Final
 
 from penstock.formats.gates.marks import POD_GATE
 from penstock.formats.labels import PRIORITY, QUEUE
+from penstock.kubernetes.objects import MANAGER, WORKFLOW_UID
 
-__all__ = ["POD_GATE", "PRIORITY", "QUEUE"]
+__all__ = ["MANAGER", "POD_GATE", "PRIORITY", "QUEUE", "WORKFLOW_UID"]
 
 UNIT: Final = "penstock/unit"
 """On a workflow, as label or annotation, and on a namespace as the default: workflow, stage, task or reuse."""
@@ -20,8 +21,6 @@ QUEUED: Final = "penstock/queue"
 """On every object that a queued workflow creates (TaskRuns, Jobs, pods), and on a JobSet in place of Kueue's label. A pod with it is held."""
 STAGE: Final = "penstock/stage"
 """On a Workload: the key of its stage."""
-WORKFLOW_UID: Final = "penstock/workflow-uid"
-"""On a Workload: the uid of the object that it is for."""
 TASKS: Final = "penstock/tasks"
 """On a Workload that was sized by the pods that wait: the tasks that it covers, as a JSON list."""
 PLACE: Final = "penstock/place"
@@ -32,5 +31,3 @@ PARALLELISM: Final = "penstock/parallelism"
 """On a Job of a queued JobSet: the parallelism that it has when it may run."""
 POD_SET: Final = "penstock/pod-set"
 """On a pod that may run: Workload and pod set that it counts against, as `workload/pod-set`."""
-MANAGER: Final = "penstock-controller"
-"""The field manager of every write, and the name of the service account."""

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.controller.cluster.client import ApiError, Client
-from penstock.controller.cluster.log import Log
 from penstock.controller.objects import Resource, rows
+from penstock.kubernetes.client import ApiError, Client
+from penstock.kubernetes.log import Log
 
 SECRETS = Resource("v1", "Secret", "secrets")
 CONFIGURATIONS = (

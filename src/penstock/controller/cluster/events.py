@@ -14,12 +14,12 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from penstock.controller.cluster.client import ApiError, Client
-from penstock.controller.cluster.log import Log
 from penstock.controller.cluster.metrics import Metrics
 from penstock.controller.names import MANAGER
 from penstock.controller.objects import Note, Object, Resource, name_of, namespace_of, uid_of
 from penstock.errors import UserError
+from penstock.kubernetes.client import ApiError, Client
+from penstock.kubernetes.log import Log
 
 EVENTS = Resource("events.k8s.io/v1", "Event", "events")
 KEPT = 10_000

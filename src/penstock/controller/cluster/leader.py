@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.controller.cluster.client import ApiError, Client
-from penstock.controller.cluster.log import Log
 from penstock.controller.objects import Resource
 from penstock.errors import UserError
+from penstock.kubernetes.client import ApiError, Client
+from penstock.kubernetes.log import Log
 
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 

@@ -13,10 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.controller.admit import admit_pod, admit_workflow, unit_of
-from penstock.controller.cluster.cache import Caches
-from penstock.controller.cluster.client import Client
-from penstock.controller.cluster.kubeconfig import connect
-from penstock.controller.cluster.log import Log
 from penstock.controller.cluster.metrics import Metrics
 from penstock.controller.cluster.run import Key, Manager, Settings
 from penstock.controller.core import Seen, reconcile
@@ -44,6 +40,10 @@ from penstock.controller.objects import (
 )
 from penstock.controller.options import RunOptions
 from penstock.errors import UserError
+from penstock.kubernetes.cache import Caches
+from penstock.kubernetes.client import Client
+from penstock.kubernetes.kubeconfig import connect
+from penstock.kubernetes.log import Log
 
 ASSUMED = 10.0
 """Seconds for which a pod that the webhook let go counts before it is seen. Most are seen within milliseconds."""

@@ -17,20 +17,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from penstock.controller.cluster.cache import Caches, Change
 from penstock.controller.cluster.certificates import Keeper, Lifetimes, Material
-from penstock.controller.cluster.client import ApiError, Client
 from penstock.controller.cluster.events import Recorder
 from penstock.controller.cluster.leader import Elector, Terms
-from penstock.controller.cluster.log import Log
 from penstock.controller.cluster.metrics import Metrics
 from penstock.controller.cluster.server import Handler, health_server, tls_context, webhook_server
-from penstock.controller.cluster.watch import Watcher
 from penstock.controller.cluster.workqueue import Schedule, WorkQueue
 from penstock.controller.cluster.writer import Writer
 from penstock.controller.names import MANAGER
 from penstock.controller.objects import Note, Object, Plan, Write
 from penstock.errors import UserError
+from penstock.kubernetes.cache import Caches, Change
+from penstock.kubernetes.client import ApiError, Client
+from penstock.kubernetes.log import Log
+from penstock.kubernetes.watch import Watcher
 
 Key = tuple[str, str, str]
 """Engine, namespace, name."""

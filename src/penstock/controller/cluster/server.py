@@ -18,8 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from penstock.controller.cluster.certificates import Material
-from penstock.controller.cluster.log import Log
 from penstock.controller.cluster.metrics import Metrics
+from penstock.kubernetes.log import Log
 
 Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """The `request` of an AdmissionReview in, the `response` out, without its uid."""

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.controller.cluster.cache import Caches, Change
-from penstock.controller.cluster.client import ApiError, Client
-from penstock.controller.cluster.log import Log
 from penstock.controller.cluster.metrics import Metrics
 from penstock.controller.objects import Write
 from penstock.errors import UserError
+from penstock.kubernetes.cache import Caches, Change
+from penstock.kubernetes.client import ApiError, Client
+from penstock.kubernetes.log import Log
 
 REMEMBERED = 10_000
 """Objects with a write that is sent every so often."""

@@ -1,4 +1,4 @@
-"""List and watch of one kind into its cache, by a thread that never gives up. Started by run.Manager, one for each kind.
+"""List and watch of one kind into its cache, by a thread that never gives up. Started by the controller (run.Manager) and by the backend kubernetes, one for each kind.
 
 After a break it goes on from the last version seen; if the server has forgotten that (410), it lists again and finds by comparison what was deleted. A
 kind that the cluster does not have counts as an empty one, and is asked for again from time to time: its definition may be installed later.
@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from penstock.controller.cluster.cache import Cache, Change
-from penstock.controller.cluster.client import ApiError, Client, WatchStream
-from penstock.controller.cluster.log import Log
 from penstock.errors import UserError
+from penstock.kubernetes.cache import Cache, Change
+from penstock.kubernetes.client import ApiError, Client, WatchStream
+from penstock.kubernetes.log import Log
 
 State = Literal["starting", "synced", "absent", "refused"]
 FIRST, LONGEST = 0.2, 30.0

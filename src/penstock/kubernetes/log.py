@@ -1,4 +1,4 @@
-"""Structured logs: one JSON line for each message, with the workflow, stage and Workload as fields; for people, in a terminal, one plain line. Used by all of the shell."""
+"""Structured logs: one JSON line for each message, with the workflow, stage and Workload as fields; for people, in a terminal, one plain line. Used by watch and by the shell of the controller."""
 
 from __future__ import annotations
 

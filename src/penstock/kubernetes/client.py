@@ -1,4 +1,4 @@
-"""The Kubernetes API on plain dicts: the verbs of the controller, over one pool of connections. Used by every part of the shell, and by the commands for clusters.
+"""The Kubernetes API on plain dicts: its verbs over one pool of connections. Used by the shell of the controller, by the backend kubernetes, and by the commands for clusters.
 
 Requests that the server did not look at (429, or 503 with Retry-After) are sent again after the time that it names. All else is an ApiError, and
 the caller knows what to do. adr/0018 says why this is not a library.
@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from penstock.controller.cluster.credentials import Credential
-from penstock.controller.names import MANAGER
-from penstock.controller.objects import PatchType, Resource, Write
+from penstock.kubernetes.credentials import Credential
+from penstock.kubernetes.objects import MANAGER, PatchType, Resource, Write
 
 if TYPE_CHECKING:
     import httpx2
 
-    from penstock.controller.cluster.kubeconfig import Connection
+    from penstock.kubernetes.kubeconfig import Connection
 
 Dict = dict[str, Any]
 CONTENT = {

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.controller.cluster.credentials import Basic, Credential, ExecPlugin, Fixed, Source, TokenFile
 from penstock.errors import Problem, UserError, known_are
+from penstock.kubernetes.credentials import Basic, Credential, ExecPlugin, Fixed, Source, TokenFile
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

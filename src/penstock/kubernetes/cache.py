@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.controller.names import WORKFLOW_UID
-from penstock.controller.objects import Object, Resource, labels_of, name_of, namespace_of, rows, uid_of
+from penstock.kubernetes.objects import WORKFLOW_UID, Object, Resource, labels_of, name_of, namespace_of, rows, uid_of
 
 Name = tuple[str, str]
 """Namespace and name."""
