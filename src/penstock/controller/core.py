@@ -7,14 +7,15 @@ that must be known later is in the cluster. The order is that of Kueue's own job
     strays      pods that run without quota are stopped
     stages      ahead: keep a place · held: queue, then let go · open: ready, give back, answer evictions · done: finish
     pods        those that wait and are covered run; for those that nothing covers a Workload is made
+    evictions   those that no stage has answered
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.controller import names
+from penstock.controller import evictions, names
 from penstock.controller import workload as kueue
 from penstock.controller.coverage import (
     Assumed,
@@ -43,6 +44,7 @@ from penstock.controller.objects import (
     part,
     rows,
 )
+from penstock.controller.sizing import created_at, ended_at, has_run, over_for_good, shape_of
 from penstock.controller.workload import Workload
 from penstock.engine.podsets import MOST_SHAPES
 
@@ -79,9 +81,32 @@ class Seen:
 def reconcile(seen: Seen) -> Plan:
     """What to write now."""
     if is_deleted(seen.observed.main):
-        return Plan()  # Workloads go with their owner.
+        workloads, pods, coverage = _counts(seen)
+        return Plan(tuple(evictions.left(workloads, coverage, pods, seen.observed.now)))
     view = seen.engine.view(seen.observed, seen.unit)
-    return _Turn(seen, view).run()
+    return unreadable(seen, view.problem) if view.problem else _Turn(seen, view).run()
+
+
+def unreadable(seen: Seen, problem: str) -> Plan:
+    """Nothing of it is let go. An eviction is answered all the same, without the engine."""
+    workloads, pods, coverage = _counts(seen)
+    waited = [one for one in workloads if evictions.is_open(one)]
+    writes = [write for one in waited for write in evictions.answered(one, coverage, pods, seen.observed.now)]
+    return Plan(tuple(writes), (Note("Refused", f"{problem}. None of its pods is let go.", warning=True),))
+
+
+def _counts(seen: Seen) -> tuple[list[Workload], Sequence[Object], Coverage]:
+    """What runs on what, without the engine: each pod says what it counts against."""
+    workloads, pods = [Workload(one) for one in seen.workloads], seen.observed.pods
+    told = [(Task("", name_of(pod)), pod) for pod in pods]
+    return workloads, pods, Coverage(workloads, told, seen.observed.lookup, seen.assumed)
+
+
+def may_run(seen: Seen) -> bool:
+    """Where workflows are counted, only one that holds its part may have pods."""
+    if CAP not in covered_resources(seen.observed):
+        return True
+    return any(one.stage == RUN and one.runs for one in map(Workload, seen.workloads))
 
 
 def covered_resources(observed: Observed) -> frozenset[str]:
@@ -106,6 +131,8 @@ class _Turn:
         self.notes: list[Note] = []
         self.again: float | None = None
         self.placed = False
+        self.attended: set[str] = set()
+        """Workloads whose eviction is being answered, or that end."""
         self.giving: list[tuple[Workload, dict[str, int]]] = []
         """What is over, by pod set: given back after the pods of this turn have taken what they need."""
         self.workloads = [Workload(one) for one in seen.workloads]
@@ -115,23 +142,36 @@ class _Turn:
         self.stages: list[Stage] = []
 
     def run(self) -> Plan:
-        if self.view.problem:
-            self._note("Refused", f"{self.view.problem}. None of its pods is let go.", warning=True)
-            return self._plan()
         if self.view.over:
             self._over()
             self._exempt_pods()
+            self._answer_the_rest(())
             return self._plan()
         stages = self.stages = self._stages()
         stopped = self._go_on_stopping() | self._stop_strays(stages)
         free = self._cap()
         for stage in stages:
-            if stage.key not in stopped:
-                self._stage(stage, free)
+            if stage.key not in stopped and (free or not self._wait_for_the_run(stage)):
+                self._stage(stage)
         self._leftovers({stage.key for stage in stages})
         self._let_pods_go({stage.key: stage for stage in stages}, free)
         self._give_back()
+        self._answer_the_rest(stopped)
         return self._plan()
+
+    def _answer_the_rest(self, stopped: Collection[str]) -> None:
+        """Evictions of what no engine stops: a daemon that outlives its stage, pods of a stage that was set back or is gone."""
+        pods = [pod for _, pod in self.pods]
+        for one in self.workloads:
+            if evictions.is_open(one) and one.name not in self.attended and one.stage not in stopped:
+                writes = evictions.answered(one, self.coverage, pods, self.now)
+                if self.coverage.counted(one) and writes:
+                    why = "its quota is taken back, and its engine cannot start them again"
+                    self._note(
+                        "Stopped", f"stage {_name(self.stages, one.stage)}: pods are deleted; {why}", warning=True
+                    )
+                self.writes += writes
+                self._look_again(1.0)
 
     def _plan(self) -> Plan:
         stages = {one.key: one.state for one in self.view.stages}
@@ -220,6 +260,7 @@ class _Turn:
         if self.coverage.counted(workload) and not workload.place:
             self._look_again(1.0)
             return
+        self.attended.add(workload.name)
         self.coverage.forget(workload)
         if workload.place:
             self.writes.append(kueue.delete(workload, "its stage was not needed"))
@@ -263,17 +304,38 @@ class _Turn:
             self.writes.append(kueue.delete(there, "the run goes on"))
             return False
         if there.evicted and there.reserved:
-            waiting = [self.engine.stop(self.observed, self.unit, one.key, ()) for one in self.view.stages]
-            self.writes += [write for writes in waiting if writes for write in writes]
-            if all(writes is None for writes in waiting):
+            self.attended.add(there.name)
+            if any(one.live and one.reserved for one in self.workloads if one is not there):
+                self._look_again(1.0)
+            else:
                 self.writes.append(kueue.respond(there, self.now))
         elif there.runs and not there.ready:
             self.writes.append(kueue.pods_ready(there, self.now))
         return there.runs
 
+    def _wait_for_the_run(self, stage: Stage) -> bool:
+        """While the run may not run, its stages hold nothing but a place: what they held, another run may need to end. False: it is over anyway."""
+        if stage.state == "done":
+            return False
+        here = [one for one in self.workloads if one.stage == stage.key and one.live]
+        if stage.state == "open" or any(self.coverage.counted(one) for one in here):
+            writes = self.engine.stop(self.observed, self.unit, stage.key, ())
+            if writes is not None:
+                self.attended |= {one.name for one in here}
+                self.writes += writes
+                self._look_again(1.0)
+                return True
+        if not here:
+            self._place(stage)
+        for one in here:
+            if not one.place and not self.coverage.counted(one):
+                self.attended.add(one.name)
+                self.writes.append(kueue.delete(one, "the run waits"))
+        return True
+
     # one stage
 
-    def _stage(self, stage: Stage, free: bool) -> None:
+    def _stage(self, stage: Stage) -> None:
         there = self._declared(stage.key)
         if stage.state == "done":
             if self._heir(stage) is not None and there is not None and there.runs:
@@ -284,9 +346,8 @@ class _Turn:
                     self._end(one, stage.outcome or "Succeeded", f"stage {stage.name} is over")
             return
         if stage.state == "ahead":
-            places = sum(one.place for one in self.workloads)
-            if there is None and (kueue.asks(stage) or not stage.known) and places < MOST_PLACES:
-                self._keep_place(stage)
+            if there is None:
+                self._place(stage)
             elif there is not None and there.live and there.reserved and not self.coverage.counted(there):
                 # Somebody has set the run back. What it holds, the stage before it may need.
                 self.writes.append(kueue.delete(there, "its stage is not reached any more"))
@@ -295,30 +356,33 @@ class _Turn:
             self._evicted(stage, there)
             return
         if stage.state == "held":
-            self._held(stage, there, free)
+            self._held(stage, there)
         else:
-            self._open(stage, there, free)
+            self._open(stage, there)
 
-    def _keep_place(self, stage: Stage) -> None:
-        """One in each turn: a stage that is admitted meanwhile does not wait until there is a place for all that follow."""
+    def _place(self, stage: Stage) -> None:
+        """Keeps one in the queue. One in each turn: a stage that is admitted meanwhile does not wait until there is a place for all that follow."""
+        places = sum(one.place for one in self.workloads)
+        if not (kueue.asks(stage) or not stage.known) or places >= MOST_PLACES:
+            return
         if not self.placed:
             self._create(stage, place=True)
             self.placed = True
         else:
             self._look_again(0.1)
 
-    def _held(self, stage: Stage, there: Workload | None, free: bool) -> None:
+    def _held(self, stage: Stage, there: Workload | None) -> None:
         """None of its pods runs. It is let go when its Workload is admitted; at once if it asks for nothing, or its size is not known."""
         if not stage.known or not self._asks(stage):
             if there is not None and there.live:
                 self._end(there, "Succeeded", f"stage {stage.name} needs no quota")
-            if free and not self.view.paused:
+            if not self.view.paused:
                 self.writes += self.engine.open(self.observed, self.unit, stage, Opening(None, (), {}, ()))
             return
         if self._inherits(stage, there):
             return
         there = self._queued(stage, there)
-        if there is not None and there.runs and free and not self.view.paused:
+        if there is not None and there.runs and not self.view.paused:
             writes = self.engine.open(self.observed, self.unit, stage, self._opening(there))
             if writes:
                 self._note("Admitted", f"stage {stage.name} is admitted{_flavors(there)}")
@@ -361,7 +425,7 @@ class _Turn:
             self._say_queue(self._queue_of(stage))
             return None
         if not there.reserved:
-            changed = kueue.resize(there, stage, self._queue_of(stage))
+            changed = kueue.resize(there, stage, self._queue_of(stage), self._priority())
             if changed is not None:
                 self.writes.append(changed)
             said = str(condition(there.obj, "QuotaReserved").get("message") or "")
@@ -377,17 +441,17 @@ class _Turn:
         sets = there.pod_sets
         asked = sum(int(one.get("count") or 0) for one in rows(there.obj, "spec", "podSets"))
         admitted = sum(one.count for one in sets)
-        grants = [self.coverage.admits(there, one) for one in sets]
+        grants = [self.coverage.admits(there, [one]) for one in sets]
         alike = all(one.node_selector == grants[0].node_selector for one in grants)
         flavors = tuple(dict.fromkeys(name for one in sets for name in one.flavors))
         selector = grants[0].node_selector if grants and alike else {}
         tolerations = grants[0].tolerations if grants and alike else ()
         return Opening(admitted if admitted < asked and not there.vector else None, flavors, selector, tolerations)
 
-    def _open(self, stage: Stage, there: Workload | None, free: bool) -> None:
+    def _open(self, stage: Stage, there: Workload | None) -> None:
         """Let go. A Workload holds what its pods use; a stage that nobody queued (somebody opened its gate) is queued now, and its pods wait.
         What comes to an open stage later, or was more than was admitted, is let go too."""
-        more = free and not self.view.paused
+        more = not self.view.paused
         if not stage.known or not self._asks(stage):
             if more:
                 self.writes += self.engine.open(self.observed, self.unit, stage, Opening(None, (), {}, ()))
@@ -417,7 +481,7 @@ class _Turn:
     def _pods_run(self, key: str, tasks: frozenset[str] | None) -> bool:
         """At least one pod was made, and none of them waits."""
         here = [pod for task, pod in self.pods if task.stage == key and (tasks is None or task.name in tasks)]
-        return bool(here) and all(_runs(pod) for pod in here)
+        return bool(here) and all(has_run(pod) for pod in here)
 
     def _finished(self, stage: Stage) -> dict[str, int]:
         """How many pods of each pod set are over for good."""
@@ -444,6 +508,7 @@ class _Turn:
         """Its pods are stopped, what is finished is kept; when nothing runs any more, the quota goes back and the stage into the queue."""
         why = condition(there.obj, "Evicted")
         self._note("Evicted", f"stage {stage.name}: {why.get('message') or why.get('reason')}", warning=True)
+        self.attended.add(there.name)
         tasks = sorted(there.tasks) if there.tasks is not None else ()
         writes = self.engine.stop(self.observed, self.unit, stage.key, tasks)
         if writes is None and not self.coverage.counted(there):
@@ -456,7 +521,9 @@ class _Turn:
 
     def _leftovers(self, known: set[str]) -> None:
         for one in self.workloads:
-            if not one.live or one.stage in (RUN, self.view.stopping and self.view.stopping[0]):
+            if not one.live or one.name in self.attended:
+                continue
+            if one.stage in (RUN, self.view.stopping and self.view.stopping[0]):
                 continue
             if one.stage not in known:
                 self._end(one, "Succeeded", "its stage is gone")
@@ -470,12 +537,17 @@ class _Turn:
         if there.evicted and there.reserved:
             self._evicted(stage, there)
             return
-        here = [pod for task, pod in self.pods if task.stage == there.stage and task.name in tasks]
-        if any(map(is_active, here)) or (there.evicted and not there.runs):
+        here = [(task.name, pod) for task, pod in self.pods if task.stage == there.stage and task.name in tasks]
+        if any(is_active(pod) for _, pod in here) or (there.evicted and not there.runs):
             if there.runs and not there.ready and self._pods_run(there.stage, tasks):
                 self.writes.append(kueue.pods_ready(there, self.now))
+            elif there.ready:
+                ended, soon = over_for_good(there.name, here, self.now - SETTLED)
+                self.giving.append((there, ended))
+                if soon:
+                    self._look_again(SETTLED)
             return
-        over = max((_ended(pod) for pod in here), default=0.0)
+        over = max((ended_at(pod) for _, pod in here), default=0.0)
         if self.now - over < SETTLED:
             self._look_again(SETTLED)  # A retry may follow.
         elif there.reserved:
@@ -493,7 +565,7 @@ class _Turn:
     def _let_pods_go(self, stages: dict[str, Stage], free: bool) -> None:
         """Each pod that waits: covered, or needs nothing, or is exempt -> it runs. What nothing covers is sized together, by stage."""
         uncovered: dict[str, list[tuple[Task, Object]]] = {}
-        for task, pod in sorted(self.pods, key=lambda one: (_created(one[1]), name_of(one[1]))):
+        for task, pod in sorted(self.pods, key=lambda one: (created_at(one[1]), name_of(one[1]))):
             if not is_gated(pod) or not is_active(pod) or is_deleted(pod):
                 continue
             if not task.stage or (free and not self._needs_quota(pod)):
@@ -521,7 +593,7 @@ class _Turn:
             self.writes += [
                 kueue.delete(one, "sized by its pods") for one in self.workloads if one.stage == stage.key and one.place
             ]
-        youngest = max(_created(pod) for _, pod in pods)
+        youngest = max(created_at(pod) for _, pod in pods)
         alone = self.unit == "task"
         if not alone and self.now - youngest < SETTLED:
             self._look_again(SETTLED)
@@ -538,38 +610,6 @@ class _Turn:
                 self._look_again(0.5)
             else:
                 self._create(sized, tasks=tasks)
-
-
-def shape_of(pod: Object) -> Shape:
-    """What one pod asks for."""
-    spec = part(pod, "spec")
-    return Shape(
-        1,
-        requests_of(pod),
-        {str(key): str(text) for key, text in part(spec, "nodeSelector").items()},
-        tuple(
-            one for one in rows(spec, "tolerations") if not str(one.get("key", "")).startswith("node.kubernetes.io/")
-        ),
-        part(spec, "affinity"),
-        str(spec.get("runtimeClassName") or ""),
-    )
-
-
-def _created(pod: Object) -> float:
-    return kueue.seconds(part(pod, "metadata").get("creationTimestamp"))
-
-
-def _ended(pod: Object) -> float:
-    ends = [
-        kueue.seconds(part(one, "state", "terminated").get("finishedAt"))
-        for one in rows(pod, "status", "containerStatuses")
-    ]
-    return max(ends, default=0.0) or _created(pod)
-
-
-def _runs(pod: Object) -> bool:
-    phase = part(pod, "status").get("phase")
-    return phase in ("Succeeded", "Failed") or (phase == "Running" and not is_gated(pod))
 
 
 def _name(stages: Sequence[Stage], key: str) -> str:

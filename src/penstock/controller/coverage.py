@@ -147,9 +147,19 @@ class Coverage:
                 answer = "wait"
                 continue
             counted = f"{workload.name}/{room.group or room.name}"
+            grant = self.admits(workload, self._rooms(workload, room, requests), counted)
+            if not _allowed(grant, part(pod, "spec")):
+                continue
             self.used.setdefault(counted, _Used()).add(requests)
-            return self.admits(workload, room, counted)
+            return grant
         return answer
+
+    def _rooms(self, workload: Workload, room: PodSetRoom, requests: Mapping[str, int]) -> list[PodSetRoom]:
+        """The pod sets that a pod takes from: of a group one for each resource, and each may have a flavor of its own."""
+        if not room.group:
+            return [room]
+        here = [one for one in workload.pod_sets if one.group == room.group]
+        return [one for one in here if any(requests.get(name) for name in one.requests)] or [room]
 
     def _room(self, workload: Workload, requests: Mapping[str, int], spec: Object) -> PodSetRoom | None:
         sets = workload.pod_sets
@@ -172,21 +182,29 @@ class Coverage:
                     held[name] = held.get(name, 0) + amount * each.count
         return all(used.amounts.get(name, 0) + amount <= held.get(name, 0) for name, amount in requests.items())
 
-    def admits(self, workload: Workload, room: PodSetRoom, counted: str = "") -> Grant:
-        """What the admission of a pod set says about its pods: the nodes of its flavors, and what admission checks add."""
-        flavors = [self.lookup.get(FLAVORS, "", name) or {} for name in room.flavors]
-        selector = {str(k): str(v) for one in flavors for k, v in part(one, "spec", "nodeLabels").items()}
-        tolerations = [dict(each) for one in flavors for each in rows(one, "spec", "tolerations")]
+    def admits(self, workload: Workload, rooms: Sequence[PodSetRoom], counted: str = "") -> Grant:
+        """What the admission of pod sets says about their pods: the nodes of its flavors, and what admission checks add."""
+        flavors = dict.fromkeys(name for room in rooms for name in room.flavors)
+        found = [self.lookup.get(FLAVORS, "", name) or {} for name in flavors]
+        selector = {str(k): str(v) for one in found for k, v in part(one, "spec", "nodeLabels").items()}
+        tolerations = [dict(each) for one in found for each in rows(one, "spec", "tolerations")]
         labels: dict[str, str] = {}
         annotations: dict[str, str] = {}
+        own = {None, *(room.name for room in rooms)}
         for check in rows(workload.obj, "status", "admissionChecks"):
             for update in rows(check, "podSetUpdates"):
-                if update.get("name") in (room.name, None):
+                if update.get("name") in own:
                     selector |= {str(k): str(v) for k, v in part(update, "nodeSelector").items()}
                     labels |= {str(k): str(v) for k, v in part(update, "labels").items()}
                     annotations |= {str(k): str(v) for k, v in part(update, "annotations").items()}
                     tolerations += [dict(each) for each in rows(update, "tolerations")]
         return Grant(counted, selector, tuple(tolerations), labels, annotations)
+
+
+def _allowed(grant: Grant, spec: Object) -> bool:
+    """A pod that chose other nodes than those of the flavor is not covered by it; nobody may change what it chose."""
+    chosen = part(spec, "nodeSelector")
+    return all(str(chosen.get(key, text)) == text for key, text in grant.node_selector.items())
 
 
 def released(pod: Object, grant: Grant) -> dict[str, Any]:

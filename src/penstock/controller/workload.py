@@ -154,19 +154,22 @@ def build(
     }
     if place:
         body["spec"]["active"] = False
-    if priority is not None:
-        name, value = priority
-        body["spec"] |= {"priority": value}
-        if name:
-            body["spec"]["priorityClassRef"] = {
-                "group": "kueue.x-k8s.io",
-                "kind": "WorkloadPriorityClass",
-                "name": name,
-            }
+    body["spec"] |= _priority(priority)
     what = "keeps its place" if place else "waits in the queue"
     return Write(
         "create", WORKLOADS, namespace_of(main), body["metadata"]["name"], body, why=f"stage {stage.name} {what}"
     )
+
+
+def _priority(priority: tuple[str, int] | None) -> dict[str, Any]:
+    """Of a WorkloadPriorityClass: its name and its value."""
+    if priority is None:
+        return {}
+    name, value = priority
+    return {
+        "priority": value,
+        "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name},
+    }
 
 
 def _owner(main: Object) -> dict[str, Any]:
@@ -318,13 +321,17 @@ def same_needs(one: Stage, other: Stage) -> bool:
     return _comparable(pod_sets(one)) == _comparable(pod_sets(other))
 
 
-def resize(workload: Workload, stage: Stage, queue: str) -> Write | None:
-    """While nothing is reserved, the Workload follows what the stage asks for now."""
+def resize(workload: Workload, stage: Stage, queue: str, priority: tuple[str, int] | None) -> Write | None:
+    """While nothing is reserved, the Workload follows what the stage asks for now, and a priority class that was made or changed later."""
     wanted = pod_sets(stage)
     spec = part(workload.obj, "spec")
-    if _comparable(spec.get("podSets")) == _comparable(wanted) and spec.get("queueName") == queue:
-        return None
-    return _patch(workload, {"spec": {"queueName": queue, "podSets": wanted}}, f"stage {stage.name} has changed")
+    change: dict[str, Any] = {}
+    if _comparable(spec.get("podSets")) != _comparable(wanted) or spec.get("queueName") != queue:
+        change = {"queueName": queue, "podSets": wanted}
+    urgent = _priority(priority)
+    if any(spec.get(name) != value for name, value in urgent.items()):
+        change |= urgent
+    return _patch(workload, {"spec": change}, f"stage {stage.name} has changed") if change else None
 
 
 def _comparable(sets: Any) -> str:

@@ -1,0 +1,65 @@
+"""What pods tell of themselves: what each asks for, when it was made and when it ended. Pure.
+
+Called by `controller.core` for pods that nothing declared covers, which get Workloads that are sized by what they ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.controller import names
+from penstock.controller import workload as kueue
+from penstock.controller.coverage import is_active, is_gated, requests_of
+from penstock.controller.engine import Shape
+from penstock.controller.objects import Object, annotations_of, part, rows
+
+
+def shape_of(pod: Object) -> Shape:
+    """What one pod asks for."""
+    spec = part(pod, "spec")
+    return Shape(
+        1,
+        requests_of(pod),
+        {str(key): str(text) for key, text in part(spec, "nodeSelector").items()},
+        tuple(
+            one for one in rows(spec, "tolerations") if not str(one.get("key", "")).startswith("node.kubernetes.io/")
+        ),
+        part(spec, "affinity"),
+        str(spec.get("runtimeClassName") or ""),
+    )
+
+
+def created_at(pod: Object) -> float:
+    return kueue.seconds(part(pod, "metadata").get("creationTimestamp"))
+
+
+def ended_at(pod: Object) -> float:
+    ends = [
+        kueue.seconds(part(one, "state", "terminated").get("finishedAt"))
+        for one in rows(pod, "status", "containerStatuses")
+    ]
+    return max(ends, default=0.0) or created_at(pod)
+
+
+def has_run(pod: Object) -> bool:
+    """It runs, or did."""
+    phase = part(pod, "status").get("phase")
+    return phase in ("Succeeded", "Failed") or (phase == "Running" and not is_gated(pod))
+
+
+def over_for_good(workload: str, pods: Sequence[tuple[str, Object]], before: float) -> tuple[dict[str, int], bool]:
+    """By pod set of a Workload, the tasks that ended before a moment and have no pod that runs or waits: no retry follows. Second: whether others ended
+    since. `pods`: with the names of their tasks."""
+    ended = dict(pods)
+    soon = False
+    for name, pod in pods:
+        late = not is_active(pod) and ended_at(pod) > before
+        soon = soon or late
+        if late or is_active(pod):
+            ended.pop(name, None)
+    found: dict[str, int] = {}
+    for pod in ended.values():
+        counted, _, pod_set = str(annotations_of(pod).get(names.POD_SET, "")).partition("/")
+        if counted == workload:
+            found[pod_set] = found.get(pod_set, 0) + 1
+    return found, soon
