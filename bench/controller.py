@@ -138,7 +138,8 @@ def _writes(bed: Testbed, desk: Desk, controller: Controlled) -> Iterator[Figure
         events = sum(after[key] - before.get(key, 0) for key in after if key.startswith("penstock_events_total"))
         told = [json.loads(line) for line in controller.log.read_text().splitlines() if f'/{name}"' in line]
         written = [one for one in told if one.get("message", one.get("msg")) == "written"]
-        apart = sum("gives back" in one["why"] for one in written)
+        back = sum("gives back" in one["why"] for one in written)
+        apart = back + bool(back)  # and its Event
         yield Figure(
             f"controller: writes and Events for a stage of {width} pods", (len(written) - apart + events) / 2, 6, ""
         )

@@ -240,6 +240,12 @@ class _Turn:
         many = "" if len(others) <= _TOLD else f" and {len(others) - _TOLD} more"
         return f"; {', '.join(others[:_TOLD])}{many} will follow" if others else ""
 
+    def _after(self, stage: Stage) -> str:
+        """Said here, since an Event of its own would be a write for every stage."""
+        ended = {one.stage for one in self.workloads if one.finished}
+        before = [one.name for one in self.view.stages if stage.key in one.next and one.key in ended]
+        return f"; {', '.join(before)} gave back what was held" if before else ""
+
     def _say_queue(self, queue: str) -> None:
         if self.observed.lookup.get(LOCAL_QUEUES, namespace_of(self.main), queue) is None:
             where = namespace_of(self.main)
@@ -385,7 +391,7 @@ class _Turn:
         if there is not None and there.runs and not self.view.paused:
             writes = self.engine.open(self.observed, self.unit, stage, self._opening(there))
             if writes:
-                self._note("Admitted", f"stage {stage.name} is admitted{_flavors(there)}")
+                self._note("Admitted", f"stage {stage.name} is admitted{_flavors(there)}{self._after(stage)}")
             self.writes += writes
 
     def _heir(self, stage: Stage) -> Stage | None:
@@ -503,6 +509,9 @@ class _Turn:
             written = kueue.reclaim(there, self.coverage.spare(there, finished))
             if written is not None:
                 self.writes.append(written)
+            if written is not None or rows(there.obj, "status", "reclaimablePods"):
+                # Said once, as long as it stands in every plan.
+                self._note("Released", f"stage {_name(self.stages, there.stage)} gives back what its ended tasks held")
 
     def _evicted(self, stage: Stage, there: Workload) -> None:
         """Its pods are stopped, what is finished is kept; when nothing runs any more, the quota goes back and the stage into the queue."""
