@@ -610,7 +610,7 @@ class _Turn:
         each = 1 if alone else MOST_TASKS
         for first in range(0, len(pods), each):
             some = pods[first : first + each]
-            sized = replace(stage, shapes=tuple(shape_of(pod) for _, pod in some), gang=True, vector=False)
+            sized = replace(stage, shapes=tuple(shape_of(pod) for _, pod in some), vector=False)
             tasks = sorted({task.name for task, _ in some})
             before = self._of_tasks(stage.key, frozenset(tasks))
             if before is not None:
