@@ -1,4 +1,4 @@
-"""What the webhook answers about pods, on the model."""
+"""What the webhook answers about workflows and pods, on the model."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.admit import admit_pod
+from penstock.controller.admit import admit_pod, admit_workflow
 from penstock.controller.core import Seen
-from penstock.controller.engine import Observed
+from penstock.controller.engine import Engine, Observed
+from penstock.controller.engines.argo import ENGINE as ARGO
 from penstock.controller.workload import queue_of
 from tests.controller.model import NS, Cluster, control
+from tests.controller.test_engine_argo_disguise import QUEUE, workflow
 from tests.controller.toy_engine.penstock_toy import ENGINE
 
 
@@ -70,3 +72,52 @@ def test_a_pod_that_names_its_node_keeps_its_gate() -> None:
 def test_the_queue_is_the_one_that_the_user_named(labels: dict[str, str]) -> None:
     assert queue_of({"metadata": {"labels": labels}}) == "q"
     assert queue_of({"metadata": {"labels": {"penstock/queue": "other", **labels}}}) == "q"
+
+
+def made_of(metadata: dict[str, Any], engine: Engine = ARGO) -> dict[str, Any]:
+    """Labels and annotations with which a new workflow is stored."""
+    given = workflow()
+    given["metadata"]["labels"] |= metadata.get("labels", {})
+    given["metadata"]["annotations"] = metadata.get("annotations", {})
+    answer = admit_workflow({"namespace": NS, "object": given}, engine, Cluster())
+    assert answer["allowed"]
+    patch = {one["path"]: one["value"] for one in json.loads(base64.b64decode(answer["patch"]))}
+    kept = given["metadata"]
+    return {f: patch.get(f"/metadata/{f}", kept.get(f)) for f in ("labels", "annotations")}
+
+
+FORGED = {
+    "penstock/stopping": '{"stage":"x","since":99999999999}',
+    "penstock/opened": "true",
+    "penstock/pod-set": "w/main",
+    "penstock/place": "x",
+    "penstock/made-up": "x",
+}
+
+
+def test_a_new_workflow_loses_the_marks_that_only_the_controller_writes() -> None:
+    users = {"penstock/suspend-by-steps": "true", "penstock/execution-policy": "{}", "theirs": "x"}
+    made = made_of({"annotations": FORGED | users, "labels": {"penstock/workflow-uid": "u", "penstock/unit": "stage"}})
+    assert not set(FORGED) & set(made["annotations"])
+    assert set(users) <= set(made["annotations"])
+    assert made["labels"] == {QUEUE: "q", "penstock/unit": "stage"}
+
+
+def test_a_forged_way_back_puts_no_mark_in() -> None:
+    way = json.dumps({"d": {"metadata": {"d": {"annotations": {"-": ["penstock/gate"], "=": FORGED}}}}})
+    made = made_of({"annotations": {"penstock/gate": "{}", "penstock/gate-undo": way}})
+    forged = {key: text for key, text in FORGED.items() if key != "penstock/made-up"}
+    assert not set(forged) & set(made["annotations"])
+
+
+def test_a_copy_of_a_gated_workflow_is_gated_anew_and_only_once() -> None:
+    first = admit_workflow({"namespace": NS, "object": workflow()}, ARGO, Cluster())
+    copy = workflow()
+    for one in json.loads(base64.b64decode(first["patch"])):
+        place = copy if one["path"] == "/spec" else copy["metadata"]
+        place[one["path"].rpartition("/")[2]] = one["value"]
+    copy["metadata"]["annotations"] |= FORGED
+    second = admit_workflow({"namespace": NS, "object": copy}, ARGO, Cluster())
+    again = {one["path"]: one["value"] for one in json.loads(base64.b64decode(second["patch"]))}
+    assert "/spec" not in again
+    assert set(again["/metadata/annotations"]) == set(copy["metadata"]["annotations"]) - set(FORGED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast, get_args
 
 from penstock.controller import names
@@ -29,6 +29,14 @@ from penstock.controller.objects import (
 )
 from penstock.controller.workload import Workload
 from penstock.errors import DocumentError, Problem, UserError
+from penstock.formats.gates.marks import MARK, UNDO
+
+_USERS = frozenset({names.UNIT, names.BY_STEPS, names.QUEUED, "penstock/execution-policy", MARK, UNDO})
+"""Marks that a new workflow may bring: what users write, the queue of a copied JobSet, and the way back of a manifest that was gated before."""
+_BACKENDS = frozenset({"penstock/run", "penstock/task", "penstock/owner"})
+"""By these the backend `kubernetes` finds what it has made; the controller does not read them."""
+_LATER = frozenset({names.STOPPING, names.POD_SET, names.STAGE, names.TASKS, names.PLACE, names.WORKFLOW_UID, names.OPENED})
+"""Never there at birth. The way back of a forged gate might put one in."""
 
 
 def unit_of(obj: Object, lookup: Lookup) -> Unit:
@@ -51,11 +59,22 @@ def admit_workflow(request: Object, engine: Engine | None, lookup: Lookup) -> di
     if engine is None or not engine.queued(obj):
         return _answer(True)
     try:
-        unit = unit_of(obj, lookup)
-        found = engine.adjust(obj, unit, lookup)
+        own = _without_marks(obj, lambda key: key.startswith(names.OURS) and key not in _USERS | _BACKENDS)
+        unit = unit_of(own, lookup)
+        found = engine.adjust(own, unit, lookup)
     except UserError as error:
         return _answer(False, message="; ".join(map(_said, error.problems)))
-    return _answer(True, _patch(part(request, "object"), _with_unit(found.object, unit)), found.warnings)
+    made = _without_marks(found.object, _LATER.__contains__)
+    return _answer(True, _patch(part(request, "object"), _with_unit(made, unit)), found.warnings)
+
+
+def _without_marks(obj: Object, forged: Callable[[str], bool]) -> Object:
+    """Without labels and annotations that only the controller may write: what it reads later must be its own words."""
+    metadata = dict(part(obj, "metadata"))
+    for field in ("labels", "annotations"):
+        if any(forged(str(key)) for key in part(metadata, field)):
+            metadata[field] = {key: text for key, text in part(metadata, field).items() if not forged(str(key))}
+    return {**obj, "metadata": metadata}
 
 
 def _with_unit(obj: Object, unit: Unit) -> Object:

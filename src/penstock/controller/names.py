@@ -13,6 +13,8 @@ from penstock.kubernetes.objects import MANAGER, WORKFLOW_UID
 
 __all__ = ["MANAGER", "POD_GATE", "PRIORITY", "QUEUE", "WORKFLOW_UID"]
 
+OURS: Final = "penstock/"
+"""What all names of ours begin with."""
 UNIT: Final = "penstock/unit"
 """On a workflow, as label or annotation, and on a namespace as the default: workflow, stage, task or reuse."""
 BY_STEPS: Final = "penstock/suspend-by-steps"
@@ -27,6 +29,8 @@ PLACE: Final = "penstock/place"
 """On a Workload that was made before its stage is reached: it keeps a place in the queue and is switched off."""
 STOPPING: Final = "penstock/stopping"
 """On a workflow while a stage of it is stopped: what the engine has to know between two writes, as JSON."""
+OPENED: Final = "penstock/opened"
+"""On a workflow that is queued whole, when it was let go."""
 PARALLELISM: Final = "penstock/parallelism"
 """On a Job of a queued JobSet: the parallelism that it has when it may run."""
 POD_SET: Final = "penstock/pod-set"
