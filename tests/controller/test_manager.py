@@ -239,6 +239,25 @@ def test_a_refused_write_is_told_once_and_backed_off_while_others_go_on(api: Fak
     assert 'penstock_writes_total{code="422",kind="Part",verb="create"} 2.0' in one.page("/metrics")[1]
 
 
+def test_a_refused_write_does_not_keep_the_rest_of_its_workflow_waiting(api: FakeApi, world: Make) -> None:
+    """One part is refused again and again; the other is made, and what the plan tells is told."""
+    one = world()
+    api.faults.append(Fault(lambda m, p: m == "POST" and "parts" in p, 422, "Invalid", times=1))
+    writes = [Write("create", PARTS, "ns", name, {"metadata": {"name": name}}) for name in ("poison", "b")]
+    one.decide = lambda key: Plan(writes, [Note("Evicted", "stage b")]) if len(one.seen) == 1 else Plan()
+    api.put(THINGS, thing("a"))
+    one.start()
+    wait_for(lambda: api.get(PARTS, "ns", "b"))
+    wait_for(lambda: set(events(api)) == {("WriteRefused", "a"), ("Evicted", "a")})
+
+
+def test_what_is_seen_is_told_even_if_the_write_fails(api: FakeApi, world: Make) -> None:
+    api.faults.append(Fault(lambda m, p: m == "POST" and "parts" in p, 500, times=10**6))
+    api.put(THINGS, thing("a"))
+    world().start()
+    wait_for(lambda: ("Made", "a") in events(api))
+
+
 def test_one_that_cannot_be_handled_does_not_hold_up_the_others(api: FakeApi, world: Make) -> None:
     one = world(workers=1)
     usual = one.decide

@@ -95,6 +95,20 @@ def test_failures_come_back_later_each_time_until_one_succeeds() -> None:
     assert schedule.next_due() is None
 
 
+def test_one_that_fails_comes_back_for_what_waits_in_it() -> None:
+    """A write of it is refused each time; the rest of it asks for a look in a second."""
+    schedule: Schedule[str] = Schedule(first=0.1, longest=60.0)
+    schedule.add("a")
+    now = 0.0
+    for _ in range(12):
+        assert schedule.take(now) == "a"
+        schedule.done("a", now, failed=True, again=1.0)
+        due = schedule.next_due()
+        assert due is not None and due - now <= 1.0
+        now = due
+    assert schedule.failures("a") == 12
+
+
 def test_what_happens_before_makes_the_later_look_void() -> None:
     schedule: Schedule[str] = Schedule()
     schedule.add("a")

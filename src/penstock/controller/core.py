@@ -32,10 +32,12 @@ from penstock.controller.objects import (
     LOCAL_QUEUES,
     PODS,
     PRIORITIES,
+    WORKLOADS,
     Note,
     Object,
     Plan,
     Write,
+    annotations_of,
     condition,
     is_deleted,
     labels_of,
@@ -137,6 +139,7 @@ class _Turn:
         """What is over, by pod set: given back after the pods of this turn have taken what they need."""
         self.workloads = [Workload(one) for one in seen.workloads]
         self.pods = [(seen.engine.task_of(pod, seen.observed, seen.unit), pod) for pod in seen.observed.pods]
+        self.stage_of_pod = {name_of(pod): task.stage for task, pod in self.pods}
         self.coverage = Coverage(self.workloads, self.pods, seen.observed.lookup, seen.assumed)
         self.covered = covered_resources(seen.observed)
         self.stages: list[Stage] = []
@@ -151,8 +154,11 @@ class _Turn:
         stopped = self._go_on_stopping() | self._stop_strays(stages)
         free = self._cap()
         for stage in stages:
-            if stage.key not in stopped and (free or not self._wait_for_the_run(stage)):
-                self._stage(stage)
+            if stage.key not in stopped:
+                first = len(self.writes)
+                if free or not self._wait_for_the_run(stage):
+                    self._stage(stage)
+                self._about(stage.key, first)
         self._leftovers({stage.key for stage in stages})
         self._let_pods_go({stage.key: stage for stage in stages}, free)
         self._give_back()
@@ -175,7 +181,25 @@ class _Turn:
 
     def _plan(self) -> Plan:
         stages = {one.key: one.state for one in self.view.stages}
-        return Plan(tuple(self.writes), tuple(self.notes), self.again, stages)
+        return Plan(tuple(map(self._named, self.writes)), tuple(self.notes), self.again, stages)
+
+    def _about(self, stage: str, first: int) -> None:
+        """The writes from `first` on are for this stage."""
+        self.writes[first:] = [replace(one, stage=one.stage or stage) for one in self.writes[first:]]
+
+    def _named(self, write: Write) -> Write:
+        """With stage and Workload, for the log."""
+        stage, workload = write.stage, write.workload
+        if write.resource == PODS:
+            stage = stage or self.stage_of_pod.get(write.name, "")
+            workload = str(annotations_of(write.body).get(names.POD_SET) or "").partition("/")[0]
+        elif write.resource == WORKLOADS:
+            here = next((one.stage for one in self.workloads if one.name == write.name), "")
+            stage, workload = str(annotations_of(write.body).get(names.STAGE) or here), write.name
+        if stage and not workload:
+            there = self._declared(stage)
+            workload = there.name if there is not None else ""
+        return replace(write, stage=stage, workload=workload)
 
     def _look_again(self, seconds: float) -> None:
         self.again = seconds if self.again is None else min(self.again, seconds)
@@ -279,6 +303,7 @@ class _Turn:
             return set()
         key, tasks = self.view.stopping
         self.writes += self.engine.stop(self.observed, self.unit, key, tasks) or ()
+        self._about(key, 0)
         self._look_again(0.5)
         return {key}
 
@@ -293,7 +318,7 @@ class _Turn:
             writes = self.engine.stop(self.observed, self.unit, key, sorted(set(some)))
             if writes:
                 self._note("Stopped", f"stage {_name(stages, key)}: pods ran without quota", warning=True)
-                self.writes += writes
+                self.writes += [replace(one, stage=key) for one in writes]
             self._look_again(1.0)
         return set(tasks)
 
@@ -411,7 +436,7 @@ class _Turn:
             held = self._declared(before.key) if heir is not None and heir.key == stage.key else None
             if held is not None and held.runs and not self.coverage.counted(held):
                 self.writes += [kueue.delete(there, "its stage takes over a reservation")] if there else []
-                self.writes.append(kueue.hand_over(held, stage))
+                self.writes.append(replace(kueue.hand_over(held, stage), follows=there is not None))
                 self._note("Admitted", f"stage {stage.name} takes over the reservation of stage {before.name}")
                 return True
         return False

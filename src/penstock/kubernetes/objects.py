@@ -38,9 +38,10 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One request that changes the cluster. Writes of one plan are sent in order; the first that fails ends the plan.
+    """One request that changes the cluster. Writes of one plan are sent in order.
 
-    A conflict (409), or a missing object (404), means that what was seen is out of date: the workflow is looked at again."""
+    After one that is refused, those about the same object are left out, and those that follow from it; the others are sent. A conflict (409), or a
+    missing object (404), means that what was seen is out of date: the plan ends, and the workflow is looked at again."""
 
     verb: Literal["create", "patch", "delete"]
     resource: Resource
@@ -54,6 +55,11 @@ class Write:
     """Such a write is sent at most once in so many seconds for one object; in between the workflow is looked at again."""
     why: str = ""
     """For the log."""
+    stage: str = ""
+    workload: str = ""
+    """For the log: whom it is about."""
+    follows: bool = False
+    """It makes sense only if the write before it was carried out."""
 
 
 def part(obj: Object, *path: str) -> Object:

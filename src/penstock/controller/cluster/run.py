@@ -23,7 +23,7 @@ from penstock.controller.cluster.leader import Elector, Terms
 from penstock.controller.cluster.metrics import Metrics
 from penstock.controller.cluster.server import Handler, health_server, tls_context, webhook_server
 from penstock.controller.cluster.workqueue import Schedule, WorkQueue
-from penstock.controller.cluster.writer import Writer
+from penstock.controller.cluster.writer import Outcome, Writer
 from penstock.controller.names import MANAGER
 from penstock.controller.objects import Note, Object, Plan, Write
 from penstock.errors import UserError
@@ -262,18 +262,18 @@ class Manager:
             del self._unsure[key]
         plan = self._reconcile(key)
         self.metrics.seen(key, plan.stages)
-        notes = plan.notes
         outcome = self._writer.send(plan.writes, log)
         if outcome.unsure is not None:
             self._unsure[key] = outcome.unsure
-        if outcome.refused:
-            notes = [Note("WriteRefused", outcome.refused, warning=True)]
-        if outcome.ok or outcome.refused:
-            obj = self._object_of(key)
-            if obj is not None:
-                self._recorder.record(key, obj, notes)
+        if self._leads():
+            self._tell(key, [*plan.notes, *outcome.refused])
         waits = [wait for wait in (plan.again, outcome.again) if wait is not None]
-        return outcome.word, min(waits) if waits and outcome.ok else None
+        return outcome.word, _next(outcome, waits)
+
+    def _tell(self, key: Key, notes: Sequence[Note]) -> None:
+        obj = self._object_of(key)
+        if obj is not None:
+            self._recorder.record(key, obj, notes)
 
     # -- webhooks
 
@@ -333,3 +333,10 @@ class Manager:
             kind = watcher.cache.resource.kind
             self.metrics.cached.labels(kind).set_function(watcher.cache.__len__)
             self.metrics.lists.labels(kind).set_function(partial(getattr, watcher, "lists"))
+
+
+def _next(outcome: Outcome, waits: Sequence[float]) -> float | None:
+    """When to look again. A write that is refused must not be sent without a pause, nor hold up what the rest of the workflow waits for."""
+    if not waits or outcome.word not in ("done", "refused"):
+        return None
+    return min(waits) if outcome.ok else max(1.0, min(waits))

@@ -66,15 +66,15 @@ class Schedule(Generic[K]):
         return key
 
     def done(self, key: K, now: float, *, failed: bool = False, again: float | None = None) -> None:
-        """It was handled. After a failure it comes back by itself, later each time."""
+        """It was handled. After a failure it comes back by itself, later each time, or after `again` if that is sooner."""
         self._handled.discard(key)
         if failed:
             count = self._failures[key] = self._failures.get(key, 0) + 1
             self.add_at(key, now + min(self._longest, self._first * 2.0 ** min(count - 1, 60)))
         else:
             self._failures.pop(key, None)
-            if again is not None:
-                self.add_at(key, now + max(again, 0.0))
+        if again is not None:
+            self.add_at(key, now + max(again, 0.0))
         if key in self._dirty:
             self._dirty.discard(key)
             self.add(key)

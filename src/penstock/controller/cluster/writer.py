@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from penstock.controller.cluster.metrics import Metrics
-from penstock.controller.objects import Write
+from penstock.controller.objects import Note, Write
 from penstock.errors import UserError
 from penstock.kubernetes.cache import Caches, Change
 from penstock.kubernetes.client import ApiError, Client
@@ -21,11 +21,17 @@ REFUSED = (400, 403, 405, 413, 422)
 """Answers that will be the same next time, unless someone changes something."""
 
 
+_WEBHOOK = "failed calling webhook"
+"""The API server's words: nothing was written."""
+MISSING = "KueueMissing"
+REFUSED_WRITE = "WriteRefused"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     word: Literal["done", "stale", "refused", "error"]
-    refused: str = ""
-    """What the API server said against it."""
+    refused: tuple[Note, ...] = ()
+    """What the API server said against writes, for people."""
     unsure: Write | None = None
     """One that may have been carried out or not: there was no answer."""
     again: float | None = None
@@ -34,6 +40,38 @@ class Outcome:
     @property
     def ok(self) -> bool:
         return self.word == "done"
+
+
+_Object = tuple[str, str, str]
+"""Kind, namespace, name."""
+
+
+def _told(write: Write, log: Log) -> Log:
+    named = {"stage": write.stage, "workload": write.workload}
+    if write.resource.kind == "Workload":
+        named["workload"] = write.name
+    known = {key: text for key, text in named.items() if text}
+    return log.bind(
+        **known, verb=write.verb, kind=write.resource.kind, object=write.name, namespace=write.namespace, why=write.why
+    )
+
+
+def refusal(write: Write, error: ApiError) -> Note | None:
+    """An answer that will be the same next time, unless somebody changes something; in words, with what to do."""
+    what = f"{write.verb} {write.resource.kind} {write.name}"
+    api = write.resource.api
+    kueues = api.partition("/")[0].endswith("kueue.x-k8s.io")
+    fix = "Run `penstock controller check`: it says what is missing in the cluster and how to put it right."
+    if error.code == 404 and write.verb == "create" and "namespace" not in error.message:
+        older = "Kueue is not installed, or too old" if kueues else "what defines it is not installed, or too old"
+        said = f"{what}: the cluster does not serve {write.resource.plural} of {api}: {older}. {fix}"
+        return Note(MISSING if kueues else REFUSED_WRITE, said, warning=True)
+    if error.code >= 500 and _WEBHOOK in error.message:
+        said = f"{what}: a webhook that the API server has to ask does not answer: {error.message}. {fix}"
+        return Note(MISSING if kueues else REFUSED_WRITE, said, warning=True)
+    if error.code in REFUSED:
+        return Note(REFUSED_WRITE, f"{what} was refused: {error.message}", warning=True)
+    return None
 
 
 class Writer:
@@ -56,22 +94,30 @@ class Writer:
         """When a write that is sent every so often may be sent again."""
 
     def send(self, writes: Sequence[Write], log: Log) -> Outcome:
+        """A write that is refused does not hold up those about other objects."""
         again: float | None = None
+        refused: dict[_Object, Note] = {}
+        before = True
         for write in writes:
+            about = (write.resource.kind, write.namespace, write.name)
+            if about in refused or (write.follows and not before):
+                before = False
+                continue
             wait = self._too_early(write)
             if wait > 0:
                 again = wait if again is None else min(again, wait)
+                before = False
                 continue
             if not self._leads():
                 log.warning("not written: another replica leads", verb=write.verb, kind=write.resource.kind)
-                return Outcome("error")
-            told = log.bind(
-                verb=write.verb, kind=write.resource.kind, object=write.name, namespace=write.namespace, why=write.why
-            )
-            outcome = self._one(write, told)
-            if outcome is not None:
-                return outcome
-        return Outcome("done", again=again)
+                return Outcome("error", tuple(refused.values()))
+            outcome = self._one(write, _told(write, log))
+            before = outcome is None
+            if isinstance(outcome, Note):
+                refused[about] = outcome
+            elif outcome is not None:
+                return replace(outcome, refused=tuple(refused.values()))
+        return Outcome("refused" if refused else "done", tuple(refused.values()), again=again)
 
     def _too_early(self, write: Write) -> float:
         """Seconds until it may be sent. One that may be sent now counts as sent."""
@@ -87,8 +133,8 @@ class Writer:
                 self._due.popitem(last=False)
         return wait
 
-    def _one(self, write: Write, log: Log) -> Outcome | None:
-        """None: it is done, on with the next."""
+    def _one(self, write: Write, log: Log) -> Outcome | Note | None:
+        """None: it is done, on with the next. A note: it is refused."""
         count = self._metrics.writes.labels
         try:
             answer = self._client.write(write)
@@ -97,14 +143,14 @@ class Writer:
             if error.code == 404 and write.verb == "delete":
                 self.look(write)
                 return None  # that is what was wanted
+            note = refusal(write, error)
+            if note is not None:
+                log.warning("write refused", problem=str(error))
+                return note
             if error.code in (404, 409):
                 log.info("out of date, looking again", problem=str(error))
                 self.look(write)
                 return Outcome("stale")
-            if error.code in REFUSED:
-                log.warning("write refused", problem=str(error))
-                what = f"{write.verb} {write.resource.kind} {write.name}"
-                return Outcome("refused", f"{what} was refused: {error.message}")
             log.warning("write failed", problem=str(error))
             return Outcome("error", unsure=write)
         except UserError as error:
