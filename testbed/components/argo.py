@@ -9,6 +9,9 @@ Argo's types come without their schemas. A full one, of which a release installs
 time and 100 MiB; `Testbed.start("argo", argo={"schemas": ["workflows"]})` installs those that are named, and then a Workflow that a real
 cluster refuses is refused here. Without, the controller still checks what it runs, and says so in the workflow's status.
 
+Argo looks at a workflow some time after it has changed: ten seconds by its own default, a tenth of one here, so that tests take no longer than
+they must. `argo={"requeue": "10s"}` is what users have.
+
 Pods on fake nodes: Argo counts a node as done when its pod is, but takes outputs from a WorkflowTaskResult that the executor in the
 pod writes. Where no pod runs for real, components/argo_report.py writes it, from the pod's annotation testbed.penstock/result; see there.
 Stages of kwok that end a pod are told to wait for that report, if the pod belongs to a workflow.
@@ -38,6 +41,7 @@ NAMESPACE = "argo"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:argo"
 API = "argoproj.io/v1alpha1"
 IMAGE = "argoexec:testbed"
+REQUEUE = "100ms"
 USER, PASSWORD = "argo", "not-a-secret"
 """Of the store of artifacts, which only listens here and lives as long as the testbed."""
 EVERYONE = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:serviceaccounts"}
@@ -75,8 +79,9 @@ class Argo:
         who = bed.kubeconfig_for(ACCOUNT, server=f"https://127.0.0.1:{API_PORT}")
         argv: list[str | Path] = [bed.binary("workflow-controller"), f"--kubeconfig={who}", f"--namespace={NAMESPACE}"]
         argv += ["--qps=200", "--burst=300"]
-        # A change of a workflow is looked at after this time; the default is ten seconds. Without rivals there is no leader to elect.
-        env = {"DEFAULT_REQUEUE_TIME": "100ms", "LEADER_ELECTION_DISABLE": "true"}
+        # A change of a workflow is looked at after this time. Without rivals there is no leader to elect.
+        env = {"DEFAULT_REQUEUE_TIME": bed.options.get("argo", {}).get("requeue", REQUEUE)}
+        env["LEADER_ELECTION_DISABLE"] = "true"
         bed.run("workflow-controller", argv, env=env, netns=bed.netns("argo"))
         if "kwok" in bed.components:
             bed.run("argo-report", [sys.executable, argo_report.__file__, bed.kubeconfig, node.NAME])

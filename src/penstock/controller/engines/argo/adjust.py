@@ -14,6 +14,7 @@ from typing import Any
 from penstock.controller import names
 from penstock.controller.engine import Adjusted, Unit
 from penstock.controller.engines.argo.static import STAGES, described
+from penstock.controller.engines.argo.stopping import OPENED
 from penstock.controller.objects import Lookup, Object, Resource, labels_of, namespace_of, part
 from penstock.errors import DocumentError, UserError
 from penstock.formats.argo.gate.document import gate
@@ -32,11 +33,12 @@ _PODS_INSTEAD = frozenset({"P860", "P862", "P864", "P865"})
 _ITS_OWN = "workflows.argoproj.io/"
 _OURS = "penstock/"
 _KEPT = frozenset({names.QUEUE, names.PRIORITY})
+_OUR_NOTES = frozenset({names.STOPPING, OPENED, STAGES})
 _HANDLERS = frozenset({"onExit", "hooks"})
 
 
 def adjust(obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
-    document = Document(take_back(Document(obj)) if is_gated(obj) else copied(obj), "the workflow")
+    document = Document(_as_written(obj), "the workflow")
     queue = str(labels_of(obj).get(names.QUEUE) or "")
     library = _library(document, lookup)
     _refuse_disguise(library, document)
@@ -47,6 +49,15 @@ def adjust(obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
     if unit != "task":
         _tell_stages(library, document, gated, queues)
     return Adjusted(gated, tuple(warnings))
+
+
+def _as_written(obj: Object) -> dict[str, Any]:
+    """Without what we have written into it, if it is a copy; nobody else may write that."""
+    found: dict[str, Any] = take_back(Document(obj)) if is_gated(obj) else copied(obj)
+    notes = part(found, "metadata", "annotations")
+    if any(name in notes for name in _OUR_NOTES):
+        found["metadata"]["annotations"] = {key: text for key, text in notes.items() if key not in _OUR_NOTES}
+    return found
 
 
 def _library(document: Document, lookup: Lookup) -> Library:

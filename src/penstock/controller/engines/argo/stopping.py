@@ -4,15 +4,17 @@ Argo has no such thing. What works, for pods that vanish as for pods that end wi
 
     1  suspend the workflow: while it is suspended nothing is judged. `penstock/stopping` says that we did it, and when
     2  a moment later, delete the pods of the stage
-    3  when they are gone: one patch that removes their nodes, closes the gate of the stage again, and resumes the workflow
+    3  when no pod object of them is left: if Argo has not seen that yet, note the moment, and give it time
+    4  one patch that removes their nodes, closes the gate of the stage again, and resumes the workflow
 
+On a node a pod that was deleted ends as failed and is still there for a while. Its name is that of the pod which comes next, so all waits for it.
 Tasks that have succeeded keep their nodes. A node that failed before the first step is a real failure and stays.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from penstock.controller import names
@@ -29,6 +31,7 @@ from penstock.controller.objects import (
     name_of,
     namespace_of,
     part,
+    rows,
     uid_of,
 )
 from penstock.controller.workload import seconds
@@ -39,16 +42,19 @@ WHOLE = "*"
 OPENED = "penstock/opened"
 PAUSE = 2.0
 """Seconds until Argo has surely seen that the workflow is suspended. Nothing in the object tells."""
-PATIENCE = 6.0
-"""Seconds until nodes whose pods are gone are taken as not missed by Argo."""
+PATIENCE = 15.0
+"""Seconds after the last pod is gone until nodes that still run are taken as not missed by Argo. It looks at a workflow ten seconds after a change,
+unless it is told otherwise, and does not miss a pod that was started less than ten seconds ago."""
+_ENDED_WELL = frozenset({"Succeeded", "Skipped", "Omitted"})
 
 
 def stopping_of(main: Object) -> dict[str, Any]:
+    """What the note says; nothing if it names no stage."""
     try:
         found = json.loads(str(annotations_of(main).get(names.STOPPING) or "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) and isinstance(found.get("stage"), str) else {}
 
 
 def is_stopping(main: Object) -> bool:
@@ -58,7 +64,12 @@ def is_stopping(main: Object) -> bool:
 def under_way(main: Object) -> tuple[str, tuple[str, ...]] | None:
     """The stage that is being stopped, with its tasks."""
     found = stopping_of(main)
-    return (str(found.get("stage")), tuple(map(str, found.get("tasks") or ()))) if found else None
+    return (found["stage"], _tasks(found)) if found else None
+
+
+def _tasks(note: Mapping[str, Any]) -> tuple[str, ...]:
+    listed = note.get("tasks")
+    return tuple(map(str, listed)) if isinstance(listed, list) else ()
 
 
 class Stopping:
@@ -67,47 +78,67 @@ class Stopping:
     def __init__(self, seen: Observed, unit: Unit, stage: str, tasks: Sequence[str], pods: Sequence[Object]) -> None:
         self.seen, self.unit, self.stage, self.tasks = seen, unit, stage, tasks
         self.nodes = nodes_of(seen)
-        self.running = [pod for pod in pods if is_active(pod) and not is_gated(pod)]
-        self.kept = {name_of(pod) for pod in pods}
         self.under_way = stopping_of(seen.main)
+        self.since = self._moment("since")
+        self.running = [pod for pod in pods if is_active(pod) and not is_gated(pod)]
+        self.pods = {_digest(name_of(pod)): pod for pod in pods}
 
     def next(self) -> Sequence[Write] | None:
         if self.under_way and self.under_way.get("stage") != self.stage:
             return ()  # One after the other; the other one ends soon.
         if not self.under_way:
             return [self._suspend()] if self.running else None
-        if self.seen.now - float(self.under_way.get("since") or 0) < PAUSE:
+        if self.since is None:
+            return [self._suspend()]  # The time in the note makes no sense: from now on.
+        if self.seen.now - self.since < PAUSE:
             return ()
-        if self.running:
-            return [self._delete(pod) for pod in self.running if not is_deleted(pod)]
-        if not self._judged() and self.seen.now - float(self.under_way.get("since") or 0) < PATIENCE:
-            return ()
-        return [self._resume()]
+        cut = self._interrupted()
+        left = self.running + [pod for node in cut if (pod := self._pod(node)) is not None and not is_active(pod)]
+        if left:
+            return [self._delete(pod) for pod in left if not is_deleted(pod)]
+        return self._when_judged(cut)
 
-    def _judged(self) -> bool:
+    def _when_judged(self, cut: Sequence[Node]) -> Sequence[Write]:
         """Has Argo seen what became of the pods? If its write met ours, it would write the rest of a node that we have removed. A pod that was
         started a moment ago it does not miss."""
-        return all(node.over for node in self._interrupted())
+        if not all(node.over for node in cut):
+            gone = self._moment("gone")
+            if gone is None:
+                return [self._note({**self.under_way, "gone": self.seen.now}, "its pods are gone")]
+            if self.seen.now - gone < PATIENCE:
+                return ()
+        return [self._resume(cut)]
+
+    def _moment(self, which: str) -> float | None:
+        """A time in the note, if it is one, and past."""
+        found = self.under_way.get(which)
+        number = isinstance(found, int | float) and not isinstance(found, bool)
+        return float(found) if number and 0 < found <= self.seen.now else None
 
     def _suspend(self) -> Write:
         suspended = part(self.seen.main, "spec").get("suspend") is True
-        note = {"stage": self.stage, "since": self.seen.now, "user": suspended, "tasks": list(self.tasks)}
-        body = {
-            "metadata": {"annotations": {names.STOPPING: json.dumps(note, separators=(",", ":"))}},
-            "spec": {"suspend": True},
-        }
-        return self._patch(body, "suspended while a stage is stopped")
+        user = self.under_way.get("user") is True if self.under_way else suspended
+        note = {"stage": self.stage, "since": self.seen.now, "user": user, "tasks": list(self.tasks)}
+        return self._note(note, "suspended while a stage is stopped", {"suspend": True})
+
+    def _note(self, note: Object, why: str, spec: Object | None = None) -> Write:
+        text = json.dumps(note, separators=(",", ":"))
+        return self._patch(
+            {"metadata": {"annotations": {names.STOPPING: text}}} | ({"spec": spec} if spec else {}), why
+        )
 
     def _delete(self, pod: Object) -> Write:
-        # As it was seen: one that has ended meanwhile is kept, or its task would run twice.
+        # As it was seen: one that has succeeded meanwhile is kept, or its task would run twice.
         version = part(pod, "metadata").get("resourceVersion")
         body = {"preconditions": {"uid": uid_of(pod), "resourceVersion": version}}
         return Write("delete", PODS, namespace_of(pod), name_of(pod), body, why="its stage is stopped")
 
-    def _resume(self) -> Write:
+    def _resume(self, cut: Sequence[Node]) -> Write:
+        """Of the version that was seen: a task of which Argo has just written that it succeeded must not be forgotten."""
         changed: dict[str, Any] = {}
-        for node in self._interrupted():
-            changed |= self._forgotten(node)
+        ids = {node.id for node in cut}
+        for node in cut:
+            changed |= self._forgotten(node, ids)
         results = {key: None for key, value in changed.items() if value is None}
         if not self.tasks:
             for key, gate, _ in self.nodes.gates:
@@ -119,7 +150,10 @@ class Stopping:
                         changed[group.id] = {**closed, "message": None}
         hold = bool(self.under_way.get("user")) or self.unit == "workflow"
         body: dict[str, Any] = {
-            "metadata": {"annotations": {names.STOPPING: None}},
+            "metadata": {
+                "annotations": {names.STOPPING: None},
+                "resourceVersion": part(self.seen.main, "metadata").get("resourceVersion"),
+            },
             "spec": {"suspend": True if hold else None},
         }
         if self.unit == "workflow":
@@ -132,33 +166,37 @@ class Stopping:
 
     def _interrupted(self) -> list[Node]:
         """Pod nodes of the stage that did not succeed and did not fail before we came."""
-        since = float(self.under_way.get("since") or 0)
-        found = []
-        for node in self.nodes.by_id.values():
-            if node.type != "Pod" or node.phase in ("Succeeded", "Skipped", "Omitted") or not self._ours(node):
-                continue
-            if node.over and seconds(node.data.get("finishedAt")) < int(since):
-                continue
-            found.append(node)
-        return found
+        return [
+            node
+            for node in self.nodes.by_id.values()
+            if node.type == "Pod" and node.phase not in _ENDED_WELL and self._ours(node) and self._was_cut(node)
+        ]
+
+    def _was_cut(self, node: Node) -> bool:
+        pod = self._pod(node)
+        if node.over:
+            return seconds(node.data.get("finishedAt")) >= int(self.since or 0)
+        if pod is None or is_active(pod):
+            return pod is None or not is_gated(pod)  # One that is gated may stay.
+        # Argo will see in a moment how it ended.
+        return part(pod, "status").get("phase") == "Failed" and (is_deleted(pod) or _ended(pod) >= int(self.since or 0))
+
+    def _pod(self, node: Node) -> Object | None:
+        return self.pods.get(_digest(node.id))
 
     def _ours(self, node: Node) -> bool:
         stage = self.nodes.stage_of(node.name)
-        if stage.exempt or self._waits(node):
+        if stage.exempt:
             return False
         key = WHOLE if self.unit == "workflow" else self.nodes.key_of.get(stage.name, stage.name)
         return key == self.stage and (not self.tasks or self.nodes.task_name(node.name) in self.tasks)
 
-    def _waits(self, node: Node) -> bool:
-        """Its pod is there and gated: it may stay."""
-        return any(name.rpartition("-")[2] == node.id.rpartition("-")[2] for name in self.kept) and not node.over
-
-    def _forgotten(self, node: Node) -> dict[str, Any]:
+    def _forgotten(self, node: Node, cut: Collection[str]) -> dict[str, Any]:
         """Argo makes a node anew that is not there. A try takes its number along: its Retry node forgets it, or goes with the first try."""
         if not self.nodes.is_attempt(node):
             return {node.id: None}
         retry = self.nodes.by_name[self.nodes.task_name(node.name)]
-        tries = [str(one) for one in retry.data.get("children") or () if one != node.id]
+        tries = [str(one) for one in retry.data.get("children") or () if one not in cut]
         if not tries:
             return {node.id: None, retry.id: None}
         again = {"children": tries, "phase": "Running", "finishedAt": None, "message": None}
@@ -167,3 +205,14 @@ class Stopping:
     def _patch(self, body: Object, why: str) -> Write:
         main = self.seen.main
         return Write("patch", WORKFLOWS, namespace_of(main), name_of(main), body, why=why)
+
+
+def _digest(name: str) -> str:
+    """What the id of a node and the name of its pod end with."""
+    return name.rpartition("-")[2]
+
+
+def _ended(pod: Object) -> float:
+    """When its last container ended; 0 if the pod does not say so."""
+    states = (part(one, "state", "terminated") for one in rows(pod, "status", "containerStatuses"))
+    return max((seconds(one.get("finishedAt")) for one in states), default=0.0)
