@@ -42,3 +42,29 @@ def test_argo_may_not_be_told_to_change_the_queue_when_it_starts(metadata: dict[
 def test_other_labels_are_its_own_matter() -> None:
     made = ENGINE.adjust(workflow(workflowMetadata={"labels": {"team": "x"}}), "stage", Cluster()).object
     assert made["spec"]["workflowMetadata"] == {"labels": {"team": "x"}}
+
+
+@pytest.mark.parametrize(
+    "collector",
+    [
+        {"strategy": "OnWorkflowCompletion", "podSpecPatch": "containers: [{name: main, image: mine}]"},
+        {"podMetadata": {"labels": {"penstock/queue": "q"}}},
+    ],
+)
+@pytest.mark.parametrize("by_template", [False, True])
+def test_pods_that_delete_artifacts_are_argos_own(collector: dict[str, Any], by_template: bool) -> None:
+    document = workflow(artifactGC=collector)
+    library = Cluster()
+    if by_template:
+        library.add("workflowtemplates", {"kind": "WorkflowTemplate", "metadata": {"name": "t"}, "spec": document["spec"]})
+        document["spec"] = {"workflowTemplateRef": {"name": "t"}}
+    with pytest.raises(DocumentError) as caught:
+        ENGINE.adjust(document, "stage", library)
+    (problem,) = caught.value.problems
+    assert problem.code == "P885" and "artifactGC" in str(problem.where)
+
+
+def test_artifacts_may_be_deleted() -> None:
+    collector = {"strategy": "OnWorkflowCompletion", "podMetadata": {"labels": {"team": "x"}}, "serviceAccountName": "x"}
+    made = ENGINE.adjust(workflow(artifactGC=collector), "stage", Cluster()).object
+    assert made["spec"]["artifactGC"] == collector

@@ -225,6 +225,10 @@ def _keep_workflows(users: Sequence[str]) -> list[Manifest]:
             cel.implies(f"{queued} && {stored}.hasValue()", f"{stored}.{key}.hasValue()"),
             f"status.storedWorkflowTemplateSpec.podMetadata.labels[{QUEUED}] holds the pods of a queued workflow, and stays. {fix}",
         ),
+        _rule(
+            f"{cel.same('{}.?spec.?artifactGC.?podSpecPatch')} && {stored}.?artifactGC.?podSpecPatch.orValue('') == ''",
+            "artifactGC.podSpecPatch of a queued workflow stays empty: the pods that delete artifacts do not wait, so they run what Argo wrote",
+        ),
     ]
     return [*_validating("penstock-keep-workflows", [_WORKFLOWS], [QUEUE], rules, users), *_keep_hooks(users)]
 

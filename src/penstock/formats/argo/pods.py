@@ -15,6 +15,7 @@ from penstock.errors import UserError
 from penstock.formats.argo.known import Values, fill, split_tags
 from penstock.formats.argo.scope import Resolved, WorkflowRoot, merge, type_of
 from penstock.formats.documents import items, part
+from penstock.formats.labels import QUEUE
 from penstock.formats.pods import requests as pods
 from penstock.graph.text import read_yaml
 
@@ -215,18 +216,34 @@ def _made(
     return found, unknown
 
 
+def queues_by_itself(data: Mapping[str, Any]) -> bool:
+    """It names a queue, so it waits there: the stage that makes it does not count its pods a second time."""
+    return bool(part(data, "metadata", "labels").get(QUEUE))
+
+
+def makes_pods(data: Mapping[str, Any]) -> bool:
+    """Does an object have pods, or one that it makes perhaps? Of somebody's own kind nobody knows."""
+    known = str(data.get("apiVersion")).rpartition("/")[0]
+    own = "." in known and not known.endswith(".k8s.io")
+    return own or data.get("kind") == "CronJob" or next(_pods_of(data), None) is not None
+
+
 def _is_unknown(template: Mapping[str, Any], known: Mapping[str, str]) -> bool:
     """Does it make an object of somebody's own kind? (A Workflow queues by itself.)"""
     resource = part(template, "resource")
     if str(resource.get("action")) not in _MAKES or not isinstance(resource.get("manifest"), str):
         return False
     data = _yaml(str(fill(resource["manifest"], known)))
-    group = str(data.get("apiVersion")).rpartition("/")[0] if isinstance(data, Mapping) else ""
+    if not isinstance(data, Mapping) or queues_by_itself(data):
+        return False
+    group = str(data.get("apiVersion")).rpartition("/")[0]
     return "." in group and not group.endswith(".k8s.io") and group != "argoproj.io"
 
 
 def _pods_of(data: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """(count, pod spec) for each kind of pod of an object. Empty for unknown kinds and for a Workflow, which queues by itself."""
+    """(count, pod spec) for each kind of pod of an object. Empty for unknown kinds, and for what queues by itself, as a Workflow does."""
+    if queues_by_itself(data):
+        return
     kind, spec = data.get("kind"), part(data, "spec")
     if kind == "Pod":
         yield 1, spec

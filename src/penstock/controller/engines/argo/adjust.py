@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.controller import names
 from penstock.controller.engine import Adjusted, Unit
+from penstock.controller.engines.argo.manifests import free_manifests, label_manifests
 from penstock.controller.engines.argo.static import STAGES, described
 from penstock.controller.engines.argo.stopping import OPENED
 from penstock.controller.objects import Lookup, Object, Resource, labels_of, namespace_of, part
@@ -38,17 +39,19 @@ _HANDLERS = frozenset({"onExit", "hooks"})
 
 
 def adjust(obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
-    document = Document(_as_written(obj), "the workflow")
+    written = _as_written(obj)
+    document = Document(written, "the workflow")
     queue = str(labels_of(obj).get(names.QUEUE) or "")
     library = _library(document, lookup)
     _refuse_disguise(library, document)
     _refuse_relabelling(library, document)
     queues = _queues(document)
+    told = [*label_manifests(written, queue, queues), *free_manifests(library, document)]
     gated, warnings = _gated(library, document, unit)
     _label(gated, queue, queues)
     if unit != "task":
         _tell_stages(library, document, gated, queues)
-    return Adjusted(gated, tuple(warnings))
+    return Adjusted(gated, (*warnings, *told))
 
 
 def _as_written(obj: Object) -> dict[str, Any]:
@@ -104,6 +107,7 @@ def _refuse_disguise(library: Library, document: Document) -> None:
                     raise refusal(
                         document, "P885", f"{path}.{field}", f"{key} is written by Argo alone", f"remove {key}"
                     )
+    _refuse_own_collector(library, document)
     for one in static_stages(library, document).main.values():
         for name in _task_names(one.template):
             if name in _HANDLERS:
@@ -114,6 +118,20 @@ def _refuse_disguise(library: Library, document: Document) -> None:
                     f"a task called {name!r} looks like an exit handler, which never waits in a queue",
                     "give the task another name",
                 )
+
+
+def _refuse_own_collector(library: Library, document: Document) -> None:
+    """Pods that delete artifacts never wait, and have no label of ours: they may belong to a workflow that is being deleted. So they are Argo's own."""
+    collector = part(root_of(library, document).spec, "artifactGC")
+    path = "spec.artifactGC"
+    if collector.get("podSpecPatch"):
+        said = "the pods that delete artifacts never wait in a queue, so they run what Argo wrote, and ask for what Argo asks for"
+        raise refusal(document, "P885", f"{path}.podSpecPatch", said, "remove podSpecPatch")
+    for field in ("labels", "annotations"):
+        for key in part(collector, "podMetadata", field):
+            if str(key).startswith(_OURS):
+                said = f"{key} would hold the pods that delete artifacts, and nothing lets them go"
+                raise refusal(document, "P885", f"{path}.podMetadata.{field}", said, f"remove {key}")
 
 
 def _refuse_relabelling(library: Library, document: Document) -> None:
