@@ -1,8 +1,9 @@
 """A controller on a testbed, and a witness: what the tests of the controller in this folder have in common.
 
 The controller runs as a process of its own, as users run it, so that it can be killed. It has what `penstock controller manifests --url …` prints, and the
-token of the service account in it: exactly the rights that are shipped. The witness watches every pod and every Workload; afterwards it replays all
-events in the order of the API server and checks each moment: pods without a gate never ask for more than their Workload holds.
+token of the service account in it: exactly the rights that are shipped. The witness watches every pod, with the queue's label or without, and every
+Workload; afterwards it replays all events in the order of the API server and checks each moment: pods without a gate never ask for more than their
+Workload holds, and no pod of a queued workflow lacks the label by which it is held.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from penstock.controller.objects import (
     PODS,
     WORKLOADS,
     Object,
+    Resource,
     annotations_of,
     holds,
     labels_of,
@@ -34,6 +37,7 @@ from penstock.controller.objects import (
     namespace_of,
     part,
     rows,
+    uid_of,
 )
 from penstock.errors import UserError
 from penstock.formats.pods.requests import resources_of
@@ -42,6 +46,21 @@ from penstock.kubernetes.kubeconfig import connect
 from testbed.instance import Testbed
 
 ALL = ("argo", "tekton", "jobset")
+EVERY_POD = replace(PODS, selector="")
+OWNERS = {
+    one.kind: one
+    for one in (
+        Resource("argoproj.io/v1alpha1", "Workflow", "workflows"),
+        Resource("tekton.dev/v1", "PipelineRun", "pipelineruns"),
+        Resource("tekton.dev/v1", "TaskRun", "taskruns"),
+        Resource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
+        Resource("batch/v1", "Job", "jobs"),
+        Resource("apps/v1", "StatefulSet", "statefulsets"),
+    )
+}
+"""What owns pods, directly or not."""
+OURS = frozenset({"Workflow", "PipelineRun", "TaskRun"})
+"""Kinds that Kueue does not queue by itself: its label on them is meant for the controller."""
 
 
 class Controlled:
@@ -156,7 +175,7 @@ class Controlled:
 
 
 class Witness:
-    """Sees every state of every pod and Workload of some namespaces."""
+    """Sees every state of every pod and Workload of some namespaces, and for a pod without the queue's label who owns it."""
 
     def __init__(self, bed: Testbed, *namespaces: str) -> None:
         self.client = Client(connect(files=[bed.kubeconfig]))
@@ -164,7 +183,10 @@ class Witness:
         self.events: list[tuple[int, str, str, Object]] = []
         self._stop = threading.Event()
         self._guard = threading.Lock()
-        self._threads = [threading.Thread(target=self._watch, args=(one,), daemon=True) for one in (PODS, WORKLOADS)]
+        self._queued: dict[str, str] = {}
+        """Pods without the label, by uid -> the queued workflow that they belong to, or nothing."""
+        watched = (EVERY_POD, WORKLOADS)
+        self._threads = [threading.Thread(target=self._watch, args=(one,), daemon=True) for one in watched]
 
     def __enter__(self) -> Witness:
         for thread in self._threads:
@@ -213,6 +235,32 @@ class Witness:
         if not self.namespaces or obj["metadata"].get("namespace") in self.namespaces:
             with self._guard:
                 self.events.append((int(obj["metadata"]["resourceVersion"]), what, kind, obj))
+            if kind == "Pod" and what != "DELETED" and _would_escape(obj) and uid_of(obj) not in self._queued:
+                self._queued[uid_of(obj)] = self._queued_owner(obj)
+
+    def _queued_owner(self, obj: Object) -> str:
+        """The queued workflow above it, as `kind/name`. Asked at once: who owns it may be gone when everything is replayed."""
+        for one in rows(obj, "metadata", "ownerReferences"):
+            kind, name = str(one.get("kind")), str(one.get("name"))
+            owner = self._owner(OWNERS[kind], namespace_of(obj), name) if kind in OWNERS else None
+            if owner is None or uid_of(owner) != one.get("uid"):
+                continue
+            if labels_of(owner).get(names.QUEUED) or (kind in OURS and labels_of(owner).get(names.QUEUE)):
+                return f"{kind}/{name}"
+            above = self._queued_owner(owner)
+            if above:
+                return above
+        return ""
+
+    def _owner(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        while not self._stop.is_set():
+            try:
+                return self.client.found(resource, namespace, name)
+            except (ApiError, UserError) as error:  # the server is away
+                if isinstance(error, ApiError) and not error.unreachable:
+                    raise
+                time.sleep(0.05)
+        return None
 
     def check(self, exempt: Collection[str] = (), namespace: str = "", until: int = 2**63) -> dict[str, int]:
         """Replays everything, or what was in one namespace, up to a version. `exempt`: parts of names of pods that never wait. Returns counts."""
@@ -224,6 +272,8 @@ class Witness:
         if namespace:
             events = [one for one in events if namespace_of(one[3]) == namespace and one[0] <= until]
         for _, what, kind, obj in events:
+            if kind == "Pod" and what != "DELETED":
+                self._labelled(obj, exempt)
             here = pods if kind == "Pod" else workloads
             key = f"{part(obj, 'metadata').get('namespace')}/{name_of(obj)}"
             if what == "DELETED":
@@ -233,6 +283,13 @@ class Witness:
             moments += 1
             most = max(most, self._moment(pods, workloads, exempt))
         return {"moments": moments, "most pods": most}
+
+    def _labelled(self, pod: Object, exempt: Collection[str]) -> None:
+        """Without the label the controller does not see a pod, and no policy holds it."""
+        owner = self._queued.get(uid_of(pod))
+        if owner and _would_escape(pod) and not _exempt(pod, exempt):
+            key = f"{namespace_of(pod)}/{name_of(pod)}"
+            raise AssertionError(f"{key} of {owner} has no label {names.QUEUED}\n{self._history(key)}")
 
     def _history(self, key: str) -> str:
         """For a pod that runs without quota: all that was seen of it, and who wrote it."""
@@ -263,12 +320,13 @@ class Witness:
         for key, pod in pods.items():
             if not is_active(pod) or is_gated(pod):
                 continue
+            if not labels_of(pod).get(names.QUEUED) and not self._queued.get(uid_of(pod)):
+                continue  # of nobody's queue
             running += 1
             against = str(annotations_of(pod).get(names.POD_SET, "")).partition("/")[0]
             requests = requests_of(pod)
             if not against:
-                told = str(annotations_of(pod)) + str(labels_of(pod)) + key
-                assert not any(requests.values()) or any(one in told for one in exempt), self._history(key)
+                assert not any(requests.values()) or _exempt(pod, exempt), self._history(key)
                 continue
             total = asked.setdefault(f"{key.partition('/')[0]}/{against}", {})
             for name, amount in requests.items():
@@ -278,6 +336,16 @@ class Witness:
             for name, amount in total.items():
                 assert amount <= held.get(name, 0), f"{key}: pods ask for {amount} of {name}, {held} is held"
         return running
+
+
+def _would_escape(pod: Object) -> bool:
+    """It asks for something, and lacks the label by which pods are held."""
+    return is_active(pod) and not labels_of(pod).get(names.QUEUED) and any(requests_of(pod).values())
+
+
+def _exempt(pod: Object, exempt: Collection[str]) -> bool:
+    told = f"{annotations_of(pod)}{labels_of(pod)}{namespace_of(pod)}/{name_of(pod)}"
+    return any(one in told for one in exempt)
 
 
 def _free_port() -> int:
