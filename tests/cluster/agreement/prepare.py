@@ -25,10 +25,8 @@ ARGO_DROPPED = (
     "timeout",
     "pendingTimeout",
     "serviceAccountName",
-    "executor",
     "podGC",
     "ttlStrategy",
-    "artifactGC",
     "artifactRepositoryRef",
     "executorPlugins",
     "podDisruptionBudget",
@@ -91,6 +89,7 @@ def argo(document: Doc) -> None:
         spec["volumes"] = volumes
     for holder in (spec, *templates(document), _map(spec, "templateDefaults")):
         _drop(holder, ARGO_DROPPED)
+        _own_accounts(holder)
         _unclaim(holder.get("volumes"))
         _patient(holder.get("retryStrategy"))
         for container in containers(holder):
@@ -110,6 +109,14 @@ def containers(template: Doc) -> Iterator[Doc]:
     yield from _maps(_map(template, "containerSet").get("containers"))
     for name in ("sidecars", "initContainers"):
         yield from _maps(template.get(name))
+
+
+def _own_accounts(holder: Doc) -> None:
+    """Executors and those who delete artifacts run under the account that every namespace has."""
+    if _map(holder, "executor").get("serviceAccountName"):
+        holder["executor"]["serviceAccountName"] = "default"
+    for one in (holder, *artifacts(holder)):
+        _drop(_map(one, "artifactGC"), ("serviceAccountName",))
 
 
 def _patient(retry: Any) -> None:
