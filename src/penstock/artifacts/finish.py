@@ -4,7 +4,6 @@ backends.local.invoke for every function, and by author.tasks when a workflow is
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import threading
@@ -28,6 +27,8 @@ async def _listed(items: AsyncIterator[Any]) -> list[Any]:
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    import asyncio  # slow to import, and most functions are no coroutines
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
