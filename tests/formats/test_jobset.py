@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from penstock.formats.documents import Document, Library, library, read_text
 from penstock.formats.kubernetes.read.job import JOB_BACKOFF
 from penstock.formats.kubernetes.read.jobset import read_jobset
 from penstock.formats.kubernetes.rules import POLICY
+from penstock.formats.kubernetes.write.job import write_job
 from penstock.formats.kubernetes.write.jobset import write_jobset
 from penstock.graph import check, codec
 from penstock.graph.model import (
@@ -484,6 +486,22 @@ def test_what_becomes_several_jobs_cannot_be_named_as_enough() -> None:
     workflow = Workflow(name="w", steps=(step, loop), fail_fast=True, enough=Enough(steps=("b",)))
     with pytest.raises(UserError, match="several replicated jobs"):
         write_jobset(workflow)
+
+
+@pytest.mark.parametrize("write", [write_jobset, write_job])
+def test_calls_that_double_at_every_level_are_refused_soon(write: Callable[[Workflow], Any]) -> None:
+    """It took a minute and a half, and told the same line 200 times."""
+    leaf = Step(name="s", action=Container(image="x", command=("true",)))
+    made = [Workflow(name="d40", steps=(leaf,))]
+    for level in reversed(range(40)):
+        calls = tuple(Step(name=f"s{number}", action=Nested(name=f"d{level + 1}")) for number in range(2))
+        made.append(Workflow(name=f"d{level}", steps=calls))
+    root = made.pop()
+    with pytest.raises(UserError) as error:
+        write(replace(root, definitions=tuple(made)))
+    told = [problem.message for problem in error.value.problems]
+    assert len(told) == len(set(told)) == 3
+    assert "written out, the workflow has more than 10000 steps" in told
 
 
 def test_the_rest_is_handed_on() -> None:

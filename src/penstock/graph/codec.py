@@ -611,9 +611,9 @@ def _default(cls: type, name: str) -> Any:
 
 
 def _noun(cls: type) -> str:
-    return {"ForEach": "a for-each", "While": "a while loop", "Nested": "a nested workflow"}.get(
-        cls.__name__, f"a {cls.__name__.lower()}"
-    )
+    known = {"ForEach": "a for-each", "While": "a while loop", "Nested": "a nested workflow"}
+    name = cls.__name__.lower()
+    return known.get(cls.__name__, f"{'an' if name[0] in 'aeio' else 'a'} {name}")
 
 
 def _example(cls: type) -> str:

@@ -78,6 +78,8 @@ class Unroller:
         self.problems: list[Problem] = []
         self.report = Report()
         self.made: dict[str, PodKind] = {}
+        self.visited = 0
+        """Steps, each as often as it is written out."""
 
     def run(self) -> list[PodKind]:
         """In topological order. Complete only if there are no `problems`."""
@@ -93,8 +95,9 @@ class Unroller:
         return list(self.made.values())
 
     def refuse(self, code: str, where: str, message: str, fix: str, source: Source | None) -> None:
-        if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(Problem(code, message, fix, where=where, source=source))
+        problem = Problem(code, message, fix, where=where, source=source)
+        if len(self.problems) < MOST_PROBLEMS and problem not in self.problems:  # a step may be written out many times
+            self.problems.append(problem)
 
     # -- one workflow, the root or a called one
 
@@ -109,10 +112,20 @@ class Unroller:
         """The pods whose end is the end of a step."""
         for name in topological({name: set(found) & set(by_name) for name, found in edges.items()}):
             step = by_name[name]
+            if self.is_too_large(step):
+                return before
             needs = tuple(dict.fromkeys(one for up in edges[name] for one in stand.get(up, ()))) or before
             stand[name] = self.step(step, params, prefix, needs, depth)
         used = {one for name in by_name for one in self.needed(stand[name])}
         return tuple(dict.fromkeys(one for names in stand.values() for one in names if one not in used)) or before
+
+    def is_too_large(self, step: Step) -> bool:
+        """Calls that double at every level would be written out for ever."""
+        self.visited += 1
+        if self.visited == MOST + 1:
+            said = f"written out, the workflow has more than {MOST} steps"
+            self.refuse(self.sizes, f"steps.{step.name}", said, "split it", step.source)
+        return self.visited > MOST
 
     def needed(self, names: tuple[str, ...]) -> Iterator[str]:
         for name in names:
@@ -220,7 +233,8 @@ class Unroller:
         if step.timeout is not None:
             self.report.lost(f"{where}.timeout", "only single steps have a time limit", source=step.source)
         if depth >= _DEEPEST:
-            self.refuse(self.graph, where, f"{step.name} calls itself too often", "write the steps out", step.source)
+            said = f"{step.name} is called more than {_DEEPEST} levels deep"
+            self.refuse(self.graph, where, said, "write the steps out", step.source)
             return needs
         params: dict[str, Any] = {}
         for param in target.params:

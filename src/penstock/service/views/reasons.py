@@ -8,6 +8,9 @@ from typing import Any
 from penstock.service.task_states import BAD
 from penstock.store.records import TaskRow
 
+_OURS = "penstock.errors"
+"""The messages of these begin with a code."""
+
 
 def reason_of(row: TaskRow) -> str:
     info = row.info
@@ -34,7 +37,7 @@ def failure_reason(data: Mapping[str, Any]) -> str:
         if not message or name in message or f"exit {code}" in message or code == 0:
             return message or name
         return f"{message} ({name})"
-    kind = str(data.get("exception") or "").rpartition(".")[2]
-    if kind and kind not in message:
+    module, _, kind = str(data.get("exception") or "").rpartition(".")
+    if kind and kind not in message and module != _OURS:
         return f"{kind}: {message}" if message else kind
     return message or "no reason was given"
