@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock import LocalRunner, Run, RunFailed, ScriptJob, Workflow, WorkflowParam, task, workflow
+from penstock import ContainerJob, LocalRunner, Run, RunFailed, ScriptJob, Workflow, WorkflowParam, task, workflow
 from penstock.errors import PlanError
+from penstock.service.images import allow_host
 
 
 @task
@@ -246,6 +247,23 @@ def several(n: int) -> list[Path]:
 @workflow
 def over_files(n: int):
     return [read(path) for path in several(n)]
+
+
+@pytest.mark.parametrize("how", ["a setting", "an answer"])
+def test_commands_of_images_run_here_if_that_was_allowed_before(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CONTAINER_TOOL", str(tmp_path / "no-such-tool"))
+    monkeypatch.delenv("PENSTOCK_ON_HOST", raising=False)
+    flow = Workflow("flow", steps=[ContainerJob("main", "no.such.host/image", ["echo", "hello"])])
+    refused = LocalRunner(home=tmp_path / "home").run(flow)
+    assert refused.status == "failed" and "PENSTOCK_ON_HOST=yes" in refused.failures["main"]
+    if how == "a setting":
+        monkeypatch.setenv("PENSTOCK_ON_HOST", "yes")
+    else:
+        allow_host(LocalRunner(home=tmp_path / "home").settings, True, "")
+    run = LocalRunner(home=tmp_path / "home").run(flow)
+    assert run.ok and run.logs("main") == "hello\n"
 
 
 def test_a_fan_out_over_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

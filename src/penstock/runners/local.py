@@ -19,6 +19,7 @@ from penstock.runners.results import StepResult, TaskResult, step_or_task
 from penstock.service import requests, runs, stores
 from penstock.service.following import RunFollower
 from penstock.service.hosting import Host
+from penstock.service.images import backends_if_allowed
 from penstock.service.logs import log_text
 from penstock.service.results import opened, outputs_of
 from penstock.service.run_records import find, state_of, workflow_of
@@ -231,7 +232,7 @@ class LocalRunner:
         queues: str | Path | None = None,
     ) -> None:
         self.settings = read(home=home, store=store, jobs=jobs)
-        self._on = {**({"function": "inline"} if inline else {}), **(on or {})}
+        self._on = backends_if_allowed(self.settings, {**({"function": "inline"} if inline else {}), **(on or {})})
         self._backends = backends
         self._options: dict[str, Any] = {
             "until": (until,) if isinstance(until, str) else tuple(until),

@@ -1,12 +1,12 @@
-"""The images of a workflow on this machine: which it needs, and whether podman or docker can run them. Called by the run command for
-workflows of other systems.
+"""The images of a workflow on this machine: which it needs, whether podman or docker can run them, and whether its commands may run without
+them. Called by the run command and by LocalRunner.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from penstock.backends.tools import CONTAINER_TOOLS, find, last_line
 from penstock.errors import Problem, UserError
@@ -50,6 +50,14 @@ def allow_host(settings: Settings, allowed: bool, why: str) -> None:
     (settings.home / _ANSWER).write_text(
         "Commands of images may run on this machine. Remove this file to be asked again.\n"
     )
+
+
+def backends_if_allowed(settings: Settings, on: Mapping[str, str]) -> dict[str, str]:
+    """Kind of step -> backend, where nobody is asked: commands of images run on this machine if that was allowed before and there is no
+    podman or docker."""
+    if "container" not in on and may_use_host(settings) and why_not_runnable((), lambda image: None):
+        return {**on, "container": "process"}
+    return dict(on)
 
 
 def why_not_runnable(images: Iterable[str], pulling: Callable[[str], None]) -> str:

@@ -29,7 +29,10 @@ class ContainerTool:
         if tool is None:
             what = f"there is no {chosen}" if chosen else "neither podman nor docker is in PATH"
             message = f"there is nothing here to run containers with: {what}"
-            fix = "install podman or docker, or run the commands on this machine without their images: --on container=process"
+            fix = (
+                "install podman or docker, or run the commands on this machine without their images: --on container=process, "
+                'LocalRunner(on={"container": "process"}), or PENSTOCK_ON_HOST=yes'
+            )
             raise UserError(Problem("P701", message, fix))
         try:
             self.options = shlex.split(environ.get("PENSTOCK_CONTAINER_OPTIONS", ""))
