@@ -53,6 +53,24 @@ def test_so_do_the_steps_of_called_workflows_and_the_items_of_loops(tmp_path: Pa
     assert [name for name in found if "[" in name] == [f"each[{number}]" for number in range(3)]
 
 
+def test_a_call_is_entered_before_what_is_written_after_it_starts(tmp_path: Path) -> None:
+    outer = """
+- name: outer
+  steps:
+  - {name: before, script: {source: "echo o"}, cache: {enabled: false}}
+  - {name: call, workflow: {name: inner}}
+  - {name: after, script: {source: "echo o"}, cache: {enabled: false}}
+"""
+    plain = "name: {}, script: {{source: 'echo'}}, cache: {{enabled: false}}"
+    steps = [plain.format("a"), "name: call, workflow: {name: outer}", plain.format("b")]
+    many = "name: many, workflow: {name: inner}, each: {axes: [{i: [1, 2]}]}"
+    file = flow(tmp_path, [*steps, many, plain.format("c")], INNER + outer)
+    inside = [f"call/{name}" for name in ("before", "call/p", "call/q", "call/r", "after")]
+    items = [f"many[{number}]/{name}" for number in range(2) for name in "pqr"]
+    leaves = [name for name in started(file) if name.rpartition("/")[2].partition("[")[0] not in ("call", "many")]
+    assert leaves == ["a", *inside, "b", *items, "c"]
+
+
 @settings(max_examples=40, deadline=None)
 @given(skipped=st.lists(st.booleans(), min_size=1, max_size=12))
 def test_also_what_is_ready_because_others_were_skipped(tmp_path_factory, skipped: list[bool]) -> None:  # type: ignore[no-untyped-def]

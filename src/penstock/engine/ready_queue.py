@@ -1,11 +1,13 @@
 """Which tasks of a run may start next, and in which order. Owned by RunState, which makes the tasks.
 
+Steps start in the order in which they are ready, and those that are ready together in source order, also if one of them is a call.
 A task that needs quota waits for a permit before it gets into a lane. A lane is the queue of one backend. Where the run limits how
 many tasks run at a time, tasks beyond the limit are held back.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,6 +19,10 @@ from penstock.graph.model import Step
 
 _AHEAD: Final = 4096
 """Ready tasks beyond which no further called workflow is entered."""
+
+
+def _place(one: StepState | Task) -> tuple[int, ...]:
+    return one.state.place if isinstance(one, Task) else one.place
 
 
 class TaskSource(Protocol):
@@ -59,6 +65,9 @@ class ReadyQueue:
         """How many count against that now."""
         self.held: deque[StepState | Task] = deque()
         """What waits because too many run."""
+        self.entering: tuple[int, ...] = ()
+        """The place of the call whose workflow begins now: its first steps stand where the call stands."""
+        self._added = 0
         self.asks_first = False
         """The caller looks up the results of called workflows that have a key: emit CallReady instead of entering them."""
 
@@ -252,10 +261,16 @@ class ReadyQueue:
             self.emit(QuotaWanted(state))
             return
         state.queued = True
+        self._added += 1
+        state.place = (*self.entering, self._added)
         if state.plan.inner is not None:
             self.calls.append(state)
+            return
+        lane = self._lane(state.plan.step)
+        if self.entering and lane and _place(lane[-1]) > state.place:
+            lane.insert(bisect_right(lane, state.place, key=_place), state)
         else:
-            self._lane(state.plan.step).append(state)
+            lane.append(state)
 
     def add_task(self, task: Task) -> None:
         if task.state.plan.inner is not None:

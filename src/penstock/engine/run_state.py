@@ -242,7 +242,9 @@ class RunState:
                 params[param.name] = task.inputs[param.name]
             elif param.default is not MISSING:
                 params[param.name] = resolve(param.default, {})
+        before, self.ready.entering = self.ready.entering, task.state.place
         self._begin(self._scope(plan.inner, params, task.path + "/", task.state.path + "/", task))
+        self.ready.entering = before
 
     def enter(self, task: Task) -> None:
         """The answer to CallReady if the result is not known."""

@@ -77,6 +77,7 @@ class StepState:
         "n",
         "path",
         "permits",
+        "place",
         "plan",
         "queued",
         "rounds",
@@ -100,6 +101,8 @@ class StepState:
         self.rounds: dict[int, int] = {}
         """Of while loops: the round each item is in."""
         self.queued = False
+        self.place: tuple[int, ...] = ()
+        """When it was queued, among all steps; of what begins with a called workflow: where the call stands, and when after that."""
         self.permits: list[Any] | None = None
         """One for each further task that has been admitted. None: it does not queue."""
         self.line: deque[Task] = deque()
