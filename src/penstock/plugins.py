@@ -1,7 +1,8 @@
-"""Public names for authors of backends, formats, lock policies and engines. A test pins the list: a change here is a change of the interface.
+"""Public names for authors of backends, formats, lock policies, engines and schedulers. A test pins the list: a change here is a change of the interface.
 
 Other modules of Penstock may change without notice; these names do not. Import them from here, never from where they live.
-docs/howto/write-a-backend.md shows a complete backend, docs/howto/write-an-engine.md an engine for the controller.
+docs/howto/write-a-backend.md shows a complete backend, docs/howto/write-an-engine.md an engine for the controller,
+docs/howto/write-a-scheduler.md a scheduler.
 """
 
 from __future__ import annotations
@@ -57,7 +58,19 @@ from penstock.formats.report import Report
 from penstock.formats.status import Status, TaskStatus
 from penstock.graph.model import Action, Container, Function, Http, Outcome, Pod, Resource, Script, Step, Workflow
 from penstock.graph.quantity import parse as parse_quantity
+from penstock.graph.quantity import show as quantity_text
 from penstock.graph.stored import Stored
+from penstock.scheduling.model import (
+    Binding,
+    Gang,
+    JobLabels,
+    JobObject,
+    Marks,
+    Member,
+    PodSet,
+    Role,
+    SchedulerPlugin,
+)
 from penstock.store.lock_policies import LockPolicy
 from penstock.store.records import LockRequest
 
@@ -77,6 +90,7 @@ __all__ = [
     "Backend",
     "BackendContext",
     "BackendFactory",
+    "Binding",
     "Blobs",
     "Container",
     "Document",
@@ -84,23 +98,31 @@ __all__ = [
     "Engine",
     "Format",
     "Function",
+    "Gang",
     "Gate",
     "Http",
     "Inbox",
+    "JobLabels",
+    "JobObject",
     "Library",
     "LockPolicy",
     "LockRequest",
     "LogPart",
     "Lookup",
+    "Marks",
+    "Member",
     "Observed",
     "Opening",
     "Outcome",
     "Pod",
+    "PodSet",
     "Problem",
     "Read",
     "Report",
     "Resource",
+    "Role",
     "RunWatch",
+    "SchedulerPlugin",
     "Script",
     "Shape",
     "Stage",
@@ -129,6 +151,7 @@ __all__ = [
     "namespace_of",
     "parse_quantity",
     "part",
+    "quantity_text",
     "read_output",
     "rows",
     "store_path",

@@ -56,7 +56,7 @@ def convert(file: str, to: str, out: Path | None, report: Path | None, strict: b
     from penstock.service.conversion import convert as convert_file
 
     found = convert_file(file, to)
-    _deliver(found, out, report, quiet)
+    deliver(found, out, report, quiet)
     if strict and found.report.losses:
         if report is not None and not quiet:
             render.note(f"lost {found.report.losses}; see {report}")
@@ -100,7 +100,7 @@ def gate(file: str, unit: str, by: str, out: Path | None, report: Path | None, q
     from penstock.service.conversion import gate as gate_file
 
     found = gate_file(file, unit, by)
-    _deliver(found, out, report, quiet)
+    deliver(found, out, report, quiet)
     if not quiet:
         from penstock.cli.ui import render
 
@@ -117,10 +117,11 @@ def ungate(file: str, out: Path | None, report: Path | None, quiet: bool) -> Non
     """Remove what penstock gate added to the manifests in FILE. The result is the original."""
     from penstock.service.conversion import ungate as ungate_file
 
-    _deliver(ungate_file(file), out, report, quiet)
+    deliver(ungate_file(file), out, report, quiet)
 
 
-def _deliver(found: Conversion, out: Path | None, report: Path | None, quiet: bool) -> None:
+def deliver(found: Conversion, out: Path | None, report: Path | None, quiet: bool) -> None:
+    """The documents to stdout or a file, the report to stderr or a file. Called by `penstock schedule` too."""
     from penstock.cli.ui import errors, render
 
     if report is not None and str(report) == "-" and out is None:

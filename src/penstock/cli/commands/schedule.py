@@ -1,0 +1,122 @@
+"""penstock schedule: metadata of Kueue and YuniKorn in manifests of any job. The documents go to stdout, the report to stderr."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("file", metavar="FILE|FOLDER|-")
+@click.option(
+    "--with", "scheduler", default="", metavar="SCHEDULER", help="kueue, yunikorn, or one that you installed."
+)
+@click.option(
+    "--queueconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="What is the same for all jobs of a type: the scheduler, gangs, preemption.",
+)
+@click.option(
+    "--org", "organisation", default="", metavar="NAME", help="The queue is that of NAME for the type of job."
+)
+@click.option("--queue", default="", metavar="QUEUE", help="This queue, whatever the type of job.")
+@click.option(
+    "-n", "--namespace", default="", metavar="NS", help="Where documents without a namespace will be created."
+)
+@click.option(
+    "--app", default="", metavar="ID", help="YuniKorn: the application, if it is not to be one for each object."
+)
+@click.option(
+    "--gang", type=click.Choice(["off", "soft", "hard"]), help="Whether pods start together, and in which style."
+)
+@click.option(
+    "--timeout", type=click.IntRange(0), metavar="SECONDS", help="YuniKorn: how long a gang waits for its last pod."
+)
+@click.option("--priority", default="", metavar="CLASS", help="Kueue: a WorkloadPriorityClass.")
+@click.option(
+    "--allow-preemption/--no-preemption", "allow_preemption", default=None, help="YuniKorn: may others take its place?"
+)
+@click.option(
+    "--user",
+    default="",
+    metavar="NAME",
+    help="YuniKorn: whose work it is, where YuniKorn trusts the creator of the pods.",
+)
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of that user; repeat for more.")
+@click.option(
+    "-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead of stdout."
+)
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    metavar="FILE",
+    help="Write the report as JSON to this file; - is stdout, if the documents go to a file.",
+)
+@click.option("--strict", is_flag=True, help="Exit with 3 if anything could not be written.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print what was set, and what could not be.")
+def schedule(
+    file: str,
+    scheduler: str,
+    queueconfig: Path | None,
+    organisation: str,
+    queue: str,
+    namespace: str,
+    app: str,
+    gang: str | None,
+    timeout: int | None,
+    priority: str,
+    allow_preemption: bool | None,
+    user: str,
+    groups: tuple[str, ...],
+    out: Path | None,
+    report: Path | None,
+    strict: bool,
+    quiet: bool,
+) -> None:
+    """Write the metadata of a scheduler into the manifests in FILE, so that their jobs wait in a queue and start together.
+
+    FILE may have several documents: Pod, Job, CronJob, JobSet, RayCluster, RayJob, SparkApplication, PyTorchJob and the like, MPIJob, TrainJob
+    (with its runtime), DaskCluster, DaskJob, AppWrapper, LeaderWorkerSet, Deployment, StatefulSet, workflows of Argo, runs of Tekton. All others
+    are written as they are. Only labels, annotations and schedulerNames change; a second time nothing does.
+
+    The queue is QUEUE, or with --org NAME that of the type of job: root.NAME.ray for YuniKorn, NAME.ray for Kueue. Without both it is the one
+    that the document names already.
+
+    \b
+    penstock schedule ray.yaml --with kueue --org lab | kubectl apply -f -
+    penstock schedule jobs/ --with yunikorn --org lab --gang hard --timeout 300
+    penstock schedule ray.yaml --queueconfig queueconfig.yaml --org lab
+
+    As JSON the report is {counts: {kept, changed, lost}, entries: [{kind, path, message, nearest, file, line}]}; the gangs are among what is kept."""
+    import sys
+
+    from penstock.cli.commands.convert import deliver
+    from penstock.cli.ui import render
+    from penstock.scheduling.model import Binding, Style
+    from penstock.service.schedule import ScheduleRequest
+    from penstock.service.schedule import schedule as schedule_file
+
+    if queue and organisation:
+        raise click.UsageError("Give --queue or --org, not both.", click.get_current_context())
+    styles: dict[str | None, Style] = {"soft": "Soft", "hard": "Hard"}
+    binding = Binding(
+        queue=queue,
+        namespace=namespace,
+        app=app,
+        gang=gang != "off",
+        style=styles.get(gang, ""),
+        timeout=timeout,
+        priority=priority,
+        allow_preemption=allow_preemption,
+        user=user,
+        groups=groups,
+    )
+    request = ScheduleRequest(scheduler, binding, organisation, queueconfig)
+    found = schedule_file(file, request, sys.stdin.read() if file == "-" else None)
+    deliver(found, out, report, quiet)
+    if strict and found.report.losses:
+        if report is not None and not quiet:
+            render.note(f"lost {found.report.losses}; see {report}")
+        raise click.exceptions.Exit(3)

@@ -1,0 +1,1 @@
+"""The package of docs/howto/write-a-scheduler.md, as its author would install it."""
