@@ -12,6 +12,7 @@ import pytest
 from penstock import LocalRunner, ScriptJob, Workflow, WorkflowParam, plugins
 from penstock.plugins import Backend, BackendContext
 from tests.controller.toy_engine.penstock_toy import ToyEngine
+from tests.scheduling.volcano.penstock_volcano import Volcano
 
 PUBLIC = {
     "Abilities",
@@ -100,7 +101,9 @@ PUBLIC = {
 }
 PAGE = Path(__file__).parents[1] / "docs" / "howto" / "write-a-backend.md"
 ENGINE_PAGE = PAGE.with_name("write-an-engine.md")
+SCHEDULER_PAGE = PAGE.with_name("write-a-scheduler.md")
 TOY = Path(__file__).parent / "controller" / "toy_engine"
+VOLCANO = Path(__file__).parent / "scheduling" / "volcano"
 
 
 def test_the_names_are_these_and_all_of_them_are_there() -> None:
@@ -132,7 +135,19 @@ def test_the_engine_of_the_page_is_an_engine_by_its_type() -> None:
     assert made.name == "toy"
 
 
-@pytest.mark.parametrize("page", [PAGE, ENGINE_PAGE])
+def test_the_page_on_schedulers_shows_the_package_that_the_tests_use() -> None:
+    text = SCHEDULER_PAGE.read_text(encoding="utf-8")
+    for file in ("penstock_volcano.py", "pyproject.toml"):
+        assert (VOLCANO / file).read_text(encoding="utf-8").strip() in text, f"copy {file} into the page"
+
+
+def test_the_scheduler_of_the_page_is_a_scheduler_by_its_type() -> None:
+    """Read by mypy."""
+    made: plugins.SchedulerPlugin = Volcano()
+    assert made.name == "volcano"
+
+
+@pytest.mark.parametrize("page", [PAGE, ENGINE_PAGE, SCHEDULER_PAGE])
 def test_the_page_imports_nothing_else_of_penstock(page: Path) -> None:
     found = re.findall(r"^\s*(?:from|import) (penstock[\w.]*)", page.read_text(encoding="utf-8"), re.M)
     assert found and set(found) == {"penstock.plugins"}

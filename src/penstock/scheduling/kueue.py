@@ -17,7 +17,7 @@ from penstock.formats.report import Report
 from penstock.scheduling import fields, keys
 from penstock.scheduling.model import Binding, Gang, JobLabels, JobObject, Marks, Member, Role, amounts_text, shown
 
-NAME: Final = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?\Z", re.A)
+NAME: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*\Z", re.A)
 
 
 class Kueue:

@@ -15,7 +15,7 @@ from penstock.service.conversion import Conversion
 if TYPE_CHECKING:
     from penstock.formats.documents import Library
     from penstock.formats.report import Report
-    from penstock.scheduling.model import Binding
+    from penstock.scheduling.model import Binding, Gang
     from penstock.scheduling.queueconfig import QueueConfig
 
 
@@ -44,7 +44,14 @@ def schedule(target: str, request: ScheduleRequest, text: str | None = None) -> 
     name = _scheduler(request.scheduler, config, report)
     found = scheduled(library, scheduler(name), Options(request.binding, request.organisation, config))
     report.extend(found.report)
-    return Conversion(dump_all(found.documents), report)
+    gangs = tuple(f"gang  {title}: {_told(gang)}" for title, gang in found.gangs.items() if gang.members)
+    return Conversion(dump_all(found.documents), report, gangs)
+
+
+def _told(gang: Gang) -> str:
+    from penstock.scheduling.model import amounts_text
+
+    return ", ".join(f"{one.name} {one.count} × ({amounts_text(one.requests)})" for one in gang.members)
 
 
 def _library(target: str, text: str | None) -> Library:

@@ -116,6 +116,8 @@ def schedule(
     request = ScheduleRequest(scheduler, binding, organisation, queueconfig)
     found = schedule_file(file, request, sys.stdin.read() if file == "-" else None)
     deliver(found, out, report, quiet)
+    for line in () if quiet else found.notes:
+        render.note(line)
     if strict and found.report.losses:
         if report is not None and not quiet:
             render.note(f"lost {found.report.losses}; see {report}")
