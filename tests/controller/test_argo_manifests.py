@@ -101,7 +101,10 @@ def test_a_template_of_others_is_only_told() -> None:
 KEYS = st.text("abc", min_size=1, max_size=3)
 METADATA = st.fixed_dictionaries(
     {"name": KEYS},
-    optional={"labels": st.dictionaries(KEYS, KEYS, max_size=2) | st.none(), "annotations": st.dictionaries(KEYS, KEYS)},
+    optional={
+        "labels": st.dictionaries(KEYS, KEYS, max_size=2) | st.none(),
+        "annotations": st.dictionaries(KEYS, KEYS),
+    },
 )
 
 
@@ -118,7 +121,7 @@ def test_a_label_is_added_and_nothing_else_changes(metadata: Object, sort: bool,
         assert yaml.safe_load(found) == {**document, "metadata": {**metadata, "labels": labels}}
 
 
-@given(st.text('{}[]:"\' \n-&*#abck', max_size=60))
+@given(st.text("{}[]:\"' \n-&*#abck", max_size=60))
 def test_any_text_is_either_labelled_or_left(text: str) -> None:
     found = with_label(text, "k", "v")
     assert found is None or yaml.safe_load(found)["metadata"]["labels"]["k"] == "v"

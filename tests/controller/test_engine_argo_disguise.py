@@ -56,7 +56,9 @@ def test_pods_that_delete_artifacts_are_argos_own(collector: dict[str, Any], by_
     document = workflow(artifactGC=collector)
     library = Cluster()
     if by_template:
-        library.add("workflowtemplates", {"kind": "WorkflowTemplate", "metadata": {"name": "t"}, "spec": document["spec"]})
+        library.add(
+            "workflowtemplates", {"kind": "WorkflowTemplate", "metadata": {"name": "t"}, "spec": document["spec"]}
+        )
         document["spec"] = {"workflowTemplateRef": {"name": "t"}}
     with pytest.raises(DocumentError) as caught:
         ENGINE.adjust(document, "stage", library)
@@ -65,6 +67,10 @@ def test_pods_that_delete_artifacts_are_argos_own(collector: dict[str, Any], by_
 
 
 def test_artifacts_may_be_deleted() -> None:
-    collector = {"strategy": "OnWorkflowCompletion", "podMetadata": {"labels": {"team": "x"}}, "serviceAccountName": "x"}
+    collector = {
+        "strategy": "OnWorkflowCompletion",
+        "podMetadata": {"labels": {"team": "x"}},
+        "serviceAccountName": "x",
+    }
     made = ENGINE.adjust(workflow(artifactGC=collector), "stage", Cluster()).object
     assert made["spec"]["artifactGC"] == collector

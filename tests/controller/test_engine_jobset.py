@@ -330,3 +330,24 @@ def test_what_comes_to_an_open_stage_later_is_let_go() -> None:
         one["metadata"]["annotations"] = {POD_SET: f"{workload['metadata']['name']}/main"}
     plan = reconcile(Seen(ENGINE, seen, "stage", [workload]))
     assert [write.name for write in plan.writes if write.resource.kind == "Job"] == ["set-client-0"]
+
+
+def test_by_reuse_a_step_follows_the_one_that_it_waits_for_alone() -> None:
+    """c waits for a and b: it takes over from nobody."""
+    steps = [step("a"), step("b", 1, "a"), step("other", 1, "a", job={"completions": 2}), step("c", 1, "b"), step("d")]
+    main = stored(*steps, unit="reuse")
+    found = {one.name: one.next for one in ENGINE.view(observed(main), "reuse").stages}
+    assert found == {"a+d": ("b",), "b+other": ("c",), "c": ()}
+    main = stored(step("a"), step("b"), step("c", 1, "a", "b"), step("d", 1, "c"), unit="reuse")
+    assert {one.name: one.next for one in ENGINE.view(observed(main), "reuse").stages}["c"] == ("d",)
+
+
+def test_by_reuse_a_step_takes_over_what_an_equal_one_held() -> None:
+    main = stored(step("a", 2), step("b", 2, "a"), unit="reuse")
+    view = ENGINE.view(observed(main), "reuse")
+    held = admitted(main, view.stages[0])
+    seen = observed(main, job(main, "a", 2, done=True, succeeded=2), job(main, "b", 0))
+    (write,) = [one for one in reconcile(Seen(ENGINE, seen, "reuse", [held])).writes if one.resource.kind == "Workload"]
+    assert write.why == "stage b takes over the reservation" and write.body["metadata"]["annotations"] == {
+        "penstock/stage": "b"
+    }

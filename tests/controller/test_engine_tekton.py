@@ -428,3 +428,16 @@ def test_the_rest_of_a_matrix_is_let_go_as_others_end() -> None:
         (stage,) = ENGINE.view(seen, "stage").stages
         plan = reconcile(Seen(ENGINE, seen, "stage", [admitted(run, stage, 2)]))
         assert [write.name for write in plan.writes if write.resource.kind == "TaskRun"] == gone
+
+
+def test_by_reuse_a_task_follows_the_one_that_it_waits_for_alone() -> None:
+    reads = {"params": [{"name": "x", "value": "$(tasks.a.results.word)"}]}
+    tasks = [
+        {"name": "a", "taskSpec": task()},
+        {"name": "b", "taskSpec": task(), "runAfter": ["a"]},
+        {"name": "c", "taskSpec": task(), **reads},
+        {"name": "d", "taskSpec": task(), "runAfter": ["b"], **reads},
+    ]
+    main = pipeline_run(*tasks, unit="reuse", status={})
+    found = {one.key: one.next for one in ENGINE.view(observed(main), "reuse").stages}
+    assert found == {"a": ("b", "c"), "b": (), "c": (), "d": ()}

@@ -35,7 +35,9 @@ _USERS = frozenset({names.UNIT, names.BY_STEPS, names.QUEUED, "penstock/executio
 """Marks that a new workflow may bring: what users write, the queue of a copied JobSet, and the way back of a manifest that was gated before."""
 _BACKENDS = frozenset({"penstock/run", "penstock/task", "penstock/owner"})
 """By these the backend `kubernetes` finds what it has made; the controller does not read them."""
-_LATER = frozenset({names.STOPPING, names.POD_SET, names.STAGE, names.TASKS, names.PLACE, names.WORKFLOW_UID, names.OPENED})
+_LATER = frozenset(
+    {names.STOPPING, names.POD_SET, names.STAGE, names.TASKS, names.PLACE, names.WORKFLOW_UID, names.OPENED}
+)
 """Never there at birth. The way back of a forged gate might put one in."""
 
 

@@ -298,14 +298,24 @@ class _Look:
             jobs = [job for step in group for job in self.jobs.get(step.name, ())]
             missing = sum(step.replicas - len(self.jobs.get(step.name, ())) for step in group)
             yield Stage(
-                self._again(group[0].name, self.attempt, len(self.groups) > 1),
+                self._key(group),
                 "+".join(step.name for step in group),
                 self._state(jobs, missing),
                 tuple(step.shape for step in group),
                 queue=group[0].queue,
                 finished=tuple(sum(_finished(step, job) for job in self.jobs.get(step.name, ())) for step in group),
                 outcome="Succeeded" if not missing and all(map(is_over, jobs)) else "",
+                next=tuple(self._key(one) for one in self.groups if self._follows(one, group)),
             )
+
+    def _key(self, group: Sequence[Step]) -> str:
+        return self._again(group[0].name, self.attempt, len(self.groups) > 1)
+
+    def _follows(self, later: Sequence[Step], before: Sequence[Step]) -> bool:
+        """Does it wait for nobody else?"""
+        waits = later[0].complete
+        direct = waits - {name for one in waits for name in self.steps[one].complete}
+        return bool(direct) and direct <= {one.name for one in before}
 
     def _each(self, step: Step) -> Iterator[Stage]:
         there = {name_of(job): job for job in self.jobs.get(step.name, ())}

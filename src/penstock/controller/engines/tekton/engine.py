@@ -246,6 +246,7 @@ class _Look:
             queue=task.queue,
             finished=(sum(map(bool, ends)),) if shapes else (),
             outcome=_outcome("False" if "False" in ends else "True") if state == "done" else "",
+            next=tuple(one.key for one in self.runs.tasks.values() if one.after == {task.path} and not one.exempt),
         )
 
     def _state(self, task: PipelineTask, there: Sequence[Object], ends: Sequence[str]) -> State:

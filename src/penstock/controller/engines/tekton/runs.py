@@ -8,6 +8,8 @@ PipelineRun says that `finally` has begun.
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -37,6 +39,7 @@ STATEFUL_SETS = Resource("apps/v1", "StatefulSet", "statefulsets", selector=QUEU
 """Tekton's affinity assistants: they carry the labels of the run, ask for next to nothing, and its pods cannot run without them."""
 PENDING = {"PipelineRun": "PipelineRunPending", "TaskRun": "TaskRunPending"}
 _TASK = "tekton.dev/pipelineTask"
+_RESULT = re.compile(r"\$\(tasks\.([^.)]+)\.results[.\[]")
 _LONGEST, _HASH = 63, 32
 _MOST_COMBINATIONS = 1024
 
@@ -139,6 +142,8 @@ class PipelineTask:
     matrix: bool
     exempt: bool
     queue: str
+    after: frozenset[Path] = frozenset()
+    """The tasks of its pipeline that it waits for."""
 
     @property
     def key(self) -> str:
@@ -222,7 +227,8 @@ class Runs:
                         yield from self._walk(path, task, exempt or final, depth + 1)
                 elif not is_custom(task):
                     queue = _queue_of(own.get(path[-1], {})) or _queue_of(part(task, "taskSpec"))
-                    yield PipelineTask(path, bool(part(task, "matrix")), exempt or final, queue)
+                    after = frozenset((*around, name) for name in _awaited(task))
+                    yield PipelineTask(path, bool(part(task, "matrix")), exempt or final, queue, after)
 
     @property
     def pipeline(self) -> Object:
@@ -316,6 +322,13 @@ class Runs:
         for name in task.path[:-1]:
             parent = child_name(parent, f"-{name}")
         return child_names(parent, task.path[-1], count)
+
+
+def _awaited(task: Object) -> set[str]:
+    """The tasks that it names in runAfter, or whose results it reads."""
+    named = task.get("runAfter")
+    read = _RESULT.findall(json.dumps(task, default=str))
+    return {str(one) for one in (*(named if isinstance(named, list) else ()), *read)}
 
 
 def _has_name(name: str, parent: str, task: str) -> bool:
