@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -27,7 +26,9 @@ async def _listed(items: AsyncIterator[Any]) -> list[Any]:
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    import asyncio  # slow to import, and most functions are no coroutines
+    # Slow to import, and few functions are coroutines.
+    import asyncio
+    import threading
 
     try:
         asyncio.get_running_loop()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,6 @@ from penstock.backends.registry import find_backend
 from penstock.cli.ui import errors, render
 from penstock.cli.ui.run_summary import run_summary
 from penstock.errors import Problem, UserError, nearest
-from penstock.formats.report import Report
 from penstock.graph.model import ACTIONS, Workflow
 from penstock.plan.make import uninterrupted
 from penstock.service import parameters, requests, run_records, runs, stores, workflows
@@ -29,6 +28,9 @@ from penstock.settings import Settings
 from penstock.store import liveness
 from penstock.store.records import FINAL, RunRecord
 from penstock.store.sql import Store
+
+if TYPE_CHECKING:
+    from penstock.formats.report import Report
 
 DIFFERENCES = 10
 """Of a foreign workflow: so many are listed before it runs."""

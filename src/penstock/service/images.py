@@ -8,7 +8,6 @@ import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 
-from penstock.backends.tools import CONTAINER_TOOLS, find, last_line
 from penstock.errors import Problem, UserError
 from penstock.graph.model import Container, Function, Pod, Script, Workflow
 from penstock.settings import Settings
@@ -62,6 +61,8 @@ def backends_if_allowed(settings: Settings, on: Mapping[str, str]) -> dict[str, 
 
 def why_not_runnable(images: Iterable[str], pulling: Callable[[str], None]) -> str:
     """Why these images cannot be run on this machine; empty if they can. Missing images are pulled; `pulling` is called before."""
+    from penstock.backends.tools import CONTAINER_TOOLS, find, last_line  # most workflows name no image
+
     tool = find(os.environ, "PENSTOCK_CONTAINER_TOOL", CONTAINER_TOOLS)
     if tool is None:
         return "there is no podman or docker here"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from penstock.cli.ui import render
-from penstock.cli.ui.failures import failure_lines
 from penstock.service import stores
 from penstock.service.runs import Session
 from penstock.service.views.outputs import shown_outputs
@@ -31,6 +30,8 @@ def run_summary(session: Session, settings: Settings, seconds: float, quiet: boo
     for name, value in outputs.items():
         render.data(f"{name}: {value}")
     if session.state in ("failed", "cancelled") and live.failures:
+        from penstock.cli.ui.failures import failure_lines
+
         failure_lines(session.run.id, live.failures, settings)
     elif session.state == "failed" and live.why:
         render.note(f"✗ {live.why}")
