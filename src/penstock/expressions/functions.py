@@ -35,6 +35,8 @@ from penstock.expressions.plain import (
     copied,
     in_order,
     kind,
+    on_text,
+    paid_text,
     pay_for_order,
     weigh,
 )
@@ -285,22 +287,12 @@ def replace(run: Meter, value: Any, old: Any, new: Any, most: Any = None) -> str
 
 
 def trim(run: Meter, value: Any, chars: Any = None) -> str:
-    whole = _brief_text(run, "trim", value)
+    whole = paid_text(run, "trim", value)
     return whole.strip() if chars is None else sprig.stripped(run, whole, as_text("trim", chars))
 
 
-def _brief_text(run: Meter, name: str, value: Any) -> str:
-    found = as_text(name, value)
-    run.spend(len(found) // 16 + 1)
-    return found
-
-
-def _on_text(name: str, change: Callable[[str], Any]) -> Callable[[Meter, Any], Any]:
-    return lambda run, value: change(_brief_text(run, name, value))
-
-
 def _on_two(name: str, change: Callable[[str, str], Any]) -> Callable[[Meter, Any, Any], Any]:
-    return lambda run, value, other: change(_brief_text(run, name, value), _brief_text(run, name, other))
+    return lambda run, value, other: change(paid_text(run, name, value), paid_text(run, name, other))
 
 
 def repeat(run: Meter, value: Any, times: Any) -> str:
@@ -335,7 +327,7 @@ def _position(name: str, last: bool) -> Callable[[Meter, Any, Any], int]:
 
 
 def from_base64(run: Meter, value: Any) -> str:
-    written = _brief_text(run, "fromBase64", value)
+    written = paid_text(run, "fromBase64", value)
     try:
         return base64.b64decode(written, validate=True).decode()
     except (binascii.Error, ValueError):
@@ -607,10 +599,10 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "condition": lambda run, value: govaluate.holds(run, as_text("condition", value)),
     "collect": collect, "collect_results": collect_results, "collect_maps": collect_maps, "phase": phase,
     "loop_names": loop_names,
-    "split": split, "join": join, "replace": replace, "upper": _on_text("upper", str.upper), "lower": _on_text("lower", str.lower),
+    "split": split, "join": join, "replace": replace, "upper": on_text("upper", str.upper), "lower": on_text("lower", str.lower),
     "trim": trim, "trimPrefix": _on_two("trimPrefix", str.removeprefix), "trimSuffix": _on_two("trimSuffix", str.removesuffix),
     "repeat": repeat, "matches": matches, "indexOf": _position("indexOf", False), "lastIndexOf": _position("lastIndexOf", True),
-    "toBase64": _on_text("toBase64", lambda value: base64.b64encode(value.encode(errors="replace")).decode()),
+    "toBase64": on_text("toBase64", lambda value: base64.b64encode(value.encode(errors="replace")).decode()),
     "fromBase64": from_base64,
     "keys": keys, "values": values, "first": first, "last": last, "slice": slice_, "flatten": flatten, "unique": unique,
     "reverse": lambda run, of: copied(run, "reverse", of)[::-1], "sort": sort, "sortBy": sort_by,

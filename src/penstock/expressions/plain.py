@@ -6,7 +6,7 @@ errors and spend from the same budget.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 LARGEST = 10_000_000
@@ -175,6 +175,18 @@ def brief_text(name: str, value: Any) -> str:
     if len(found) > LONGEST:
         raise EvaluationError(f"{name}() takes texts of at most {LONGEST} characters")
     return found
+
+
+def paid_text(run: Meter, name: str, value: Any) -> str:
+    """A text, paid for by its length: what follows goes through it once."""
+    found = as_text(name, value)
+    run.spend(len(found) // 16 + 1)
+    return found
+
+
+def on_text(name: str, change: Callable[[str], Any]) -> Callable[[Meter, Any], Any]:
+    """A function of expressions that takes one text."""
+    return lambda run, value: change(paid_text(run, name, value))
 
 
 def in_order(run: Meter, texts: Collection[str], reverse: bool = False) -> list[str]:

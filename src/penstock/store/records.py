@@ -209,19 +209,7 @@ class WriteBatch:
         )
 
     def __bool__(self) -> bool:
-        return bool(
-            self.events
-            or self.tasks
-            or self.results
-            or self.untrusted
-            or self.released
-            or self.failures
-            or self.served
-            or self.runs
-            or self.outbox
-            or self.handled
-            or self.workloads
-        )
+        return bool(self.tasks) or self.urgent
 
     def drop_runs(self, numbers: Collection[int]) -> None:
         """What would be written of these runs. Results stay: others may count on them."""

@@ -36,6 +36,8 @@ from penstock.expressions.plain import (
     copied,
     in_order,
     kind,
+    on_text,
+    paid_text,
     weigh,
 )
 
@@ -159,23 +161,13 @@ def to_decimal(run: Meter, value: Any) -> int:
 # -- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _text(run: Meter, name: str, value: Any) -> str:
-    found = as_text(name, value)
-    run.spend(len(found) // 16 + 1)
-    return found
-
-
-def _one(name: str, change: Callable[[str], Any]) -> Callable[[Meter, Any], Any]:
-    return lambda run, value: change(_text(run, name, value))
-
-
 def _two(name: str, change: Callable[[str, str], Any]) -> Callable[[Meter, Any, Any], Any]:
     """Sprig takes the text as the last argument."""
-    return lambda run, other, value: change(_text(run, name, value), _text(run, name, other))
+    return lambda run, other, value: change(paid_text(run, name, value), paid_text(run, name, other))
 
 
 def _hashed(name: str) -> Callable[[Meter, Any], str]:
-    return _one(f"{name}sum", lambda value: hashlib.new(name, _bytes(value)).hexdigest())
+    return on_text(f"{name}sum", lambda value: hashlib.new(name, _bytes(value)).hexdigest())
 
 
 def _bytes(value: str) -> bytes:
@@ -185,7 +177,7 @@ def _bytes(value: str) -> bytes:
 def _decoded(name: str, decode: Callable[[str], bytes]) -> Callable[[Meter, Any], str]:
     def function(run: Meter, value: Any) -> str:
         try:
-            return decode(_text(run, name, value)).decode()
+            return decode(paid_text(run, name, value)).decode()
         except (binascii.Error, ValueError):
             raise EvaluationError(f"{name}() cannot decode {brief(value)}") from None
 
@@ -210,7 +202,7 @@ def _words(value: str) -> list[str]:
 
 
 def _trim_all(run: Meter, chars: Any, value: Any) -> str:
-    return stripped(run, _text(run, "trimAll", value), as_text("trimAll", chars))
+    return stripped(run, paid_text(run, "trimAll", value), as_text("trimAll", chars))
 
 
 def repeat(run: Meter, count: Any, value: Any) -> str:
@@ -222,14 +214,14 @@ def repeat(run: Meter, count: Any, value: Any) -> str:
 
 
 def substr(run: Meter, start: Any, end: Any, value: Any) -> str:
-    whole, first, stop = _text(run, "substr", value), as_whole("substr", start), as_whole("substr", end)
+    whole, first, stop = paid_text(run, "substr", value), as_whole("substr", start), as_whole("substr", end)
     if first < 0:
         return whole[: max(stop, 0)]
     return whole[first:] if stop < 0 else whole[first:stop]
 
 
 def trunc(run: Meter, count: Any, value: Any) -> str:
-    whole, number = _text(run, "trunc", value), as_whole("trunc", count)
+    whole, number = paid_text(run, "trunc", value), as_whole("trunc", count)
     return whole[:number] if number >= 0 else whole[number:]
 
 
@@ -242,7 +234,7 @@ def indent(run: Meter, spaces: Any, value: Any) -> str:
 
 
 def replace(run: Meter, old: Any, new: Any, value: Any) -> str:
-    whole, out, put = _text(run, "replace", value), as_text("replace", old), as_text("replace", new)
+    whole, out, put = paid_text(run, "replace", value), as_text("replace", old), as_text("replace", new)
     run.spend((len(whole) + whole.count(out) * max(len(put) - len(out), 0)) // 16)
     return whole.replace(out, put)
 
@@ -261,7 +253,7 @@ def strings(run: Meter, value: Any) -> list[str]:
 
 
 def _split(run: Meter, separator: Any, value: Any, most: int = -1) -> list[str]:
-    whole, between = _text(run, "split", value), as_text("split", separator)
+    whole, between = paid_text(run, "split", value), as_text("split", separator)
     run.spend(len(whole) if not between else whole.count(between))
     if most == 0:
         return []
@@ -531,12 +523,12 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "int64": lambda run, value: to_int(value), "float64": lambda run, value: to_float(value),
     "atoi": lambda run, value: to_int(value) if re.fullmatch(r"[+-]?\d+", as_text("atoi", value), re.A) else 0,
     "toDecimal": to_decimal, "until": until, "untilStep": until_step, "seq": seq,
-    "trim": _one("trim", str.strip), "trimAll": _trim_all, "trimall": _trim_all,
+    "trim": on_text("trim", str.strip), "trimAll": _trim_all, "trimall": _trim_all,
     "trimPrefix": _two("trimPrefix", str.removeprefix), "trimSuffix": _two("trimSuffix", str.removesuffix),
-    "upper": _one("upper", str.upper), "lower": _one("lower", str.lower), "title": _one("title", _title),
-    "untitle": _one("untitle", lambda value: re.sub(r"(?<!\S)\S", lambda match: match[0].lower(), value)), "repeat": repeat,
-    "substr": substr, "trunc": trunc, "nospace": _one("nospace", lambda value: "".join(value.split())),
-    "initials": _one("initials", lambda value: "".join(word[0] for word in value.split())),
+    "upper": on_text("upper", str.upper), "lower": on_text("lower", str.lower), "title": on_text("title", _title),
+    "untitle": on_text("untitle", lambda value: re.sub(r"(?<!\S)\S", lambda match: match[0].lower(), value)), "repeat": repeat,
+    "substr": substr, "trunc": trunc, "nospace": on_text("nospace", lambda value: "".join(value.split())),
+    "initials": on_text("initials", lambda value: "".join(word[0] for word in value.split())),
     "contains": _two("contains", lambda value, inner: inner in value), "hasPrefix": _two("hasPrefix", str.startswith),
     "hasSuffix": _two("hasSuffix", str.endswith),
     "quote": lambda run, *values: _joined(run, [text.quoted(string(run, one)) for one in values if one is not None], " "),
@@ -544,20 +536,20 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "cat": lambda run, *values: _joined(run, [string(run, one) for one in values if one is not None], " "),
     "indent": indent, "nindent": lambda run, spaces, value: "\n" + indent(run, spaces, value), "replace": replace,
     "plural": lambda run, one, many, count: one if as_whole("plural", count) == 1 else many,
-    "snakecase": _one("snakecase", lambda value: "_".join(_words(value)).lower()),
-    "kebabcase": _one("kebabcase", lambda value: "-".join(_words(value)).lower()),
-    "camelcase": _one("camelcase", lambda value: "".join(word[:1].upper() + word[1:] for word in _words(value))),
-    "swapcase": _one("swapcase", str.swapcase), "toString": string, "toStrings": strings,
+    "snakecase": on_text("snakecase", lambda value: "_".join(_words(value)).lower()),
+    "kebabcase": on_text("kebabcase", lambda value: "-".join(_words(value)).lower()),
+    "camelcase": on_text("camelcase", lambda value: "".join(word[:1].upper() + word[1:] for word in _words(value))),
+    "swapcase": on_text("swapcase", str.swapcase), "toString": string, "toStrings": strings,
     "join": lambda run, separator, value: _joined(run, strings(run, value), as_text("join", separator)),
     "split": lambda run, separator, value: _numbered(_split(run, separator, value)),
     "splitn": lambda run, separator, most, value: _numbered(_split(run, separator, value, as_whole("splitn", most))),
     "splitList": lambda run, separator, value: _split(run, separator, value), "sortAlpha": sort_alpha,
     "regexMatch": lambda run, pattern, value: regex.matches(run, as_text("regexMatch", value), as_text("regexMatch", pattern)),
     "sha1sum": _hashed("sha1"), "sha256sum": _hashed("sha256"), "sha512sum": _hashed("sha512"),
-    "adler32sum": _one("adler32sum", lambda value: str(zlib.adler32(_bytes(value)))),
-    "b64enc": _one("b64enc", lambda value: base64.b64encode(_bytes(value)).decode()),
+    "adler32sum": on_text("adler32sum", lambda value: str(zlib.adler32(_bytes(value)))),
+    "b64enc": on_text("b64enc", lambda value: base64.b64encode(_bytes(value)).decode()),
     "b64dec": _decoded("b64dec", lambda value: base64.b64decode(value, validate=True)),
-    "b32enc": _one("b32enc", lambda value: base64.b32encode(_bytes(value)).decode()),
+    "b32enc": on_text("b32enc", lambda value: base64.b32encode(_bytes(value)).decode()),
     "b32dec": _decoded("b32dec", base64.b32decode),
     "default": lambda run, otherwise, given=None: otherwise if empty(given) else given, "empty": lambda run, value: empty(value),
     "coalesce": lambda run, *values: next((one for one in values if not empty(one)), None),
@@ -579,8 +571,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "values": lambda run, of: [as_map("values", of)[key] for key in keys(run, of)], "merge": merge,
     "mergeOverwrite": lambda run, *maps: merge(run, *reversed(maps)), "dig": dig, "deepEqual": _same,
     "kindOf": lambda run, value: kind_of(value), "kindIs": lambda run, name, value: kind_of(value) == name,
-    "base": _one("base", _base), "dir": _one("dir", _dir), "clean": _one("clean", _clean), "ext": _one("ext", _ext),
-    "isAbs": _one("isAbs", lambda value: value.startswith("/")), "date": date,
+    "base": on_text("base", _base), "dir": on_text("dir", _dir), "clean": on_text("clean", _clean), "ext": on_text("ext", _ext),
+    "isAbs": on_text("isAbs", lambda value: value.startswith("/")), "date": date,
     "dateInZone": lambda run, layout, when, zone: date(run, layout, when, zone),
     "htmlDate": lambda run, when: date(run, "2006-01-02", when), "dateModify": date_modify, "toDate": to_date,
     "unixEpoch": lambda run, when: str(int(times.epoch(when))), "duration": lambda run, value: times.duration(float(to_int(value))),

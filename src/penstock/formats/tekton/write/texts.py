@@ -29,7 +29,7 @@ from penstock.expressions.parse import (
 from penstock.expressions.template import Template
 from penstock.formats.tekton.outcomes import without_elements
 from penstock.formats.tekton.variables import ROOTS
-from penstock.graph.model import Value
+from penstock.graph.model import Value, expressions
 
 Kind = Literal["string", "array", "object"]
 
@@ -104,7 +104,7 @@ class TextWriter:
             return "".join(self._literal(one) if isinstance(one, str) else self._node(one.node) for one in value.parts)
         if isinstance(value, Expr):
             return self._node(value.node)
-        if isinstance(value, tuple | list | dict) and any(True for _ in _exprs(value)):
+        if isinstance(value, tuple | list | dict) and any(True for _ in expressions(value)):
             raise NotInTekton("a list or map in the middle of a text")
         return self._literal(value if isinstance(value, str) else to_text(value))
 
@@ -306,14 +306,3 @@ def _sides(node: Node, op: str) -> Iterator[Node]:
 
 def _as_list(values: Any) -> list[str]:
     return values if isinstance(values, list) else [values]
-
-
-def _exprs(value: Any) -> Iterator[Expr | Template]:
-    if isinstance(value, Expr | Template):
-        yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _exprs(one)
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _exprs(one)
