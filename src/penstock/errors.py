@@ -15,7 +15,6 @@ mistakes can be fixed at once. `penstock explain CODE` explains each code, from 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -121,6 +120,8 @@ def _sentence(problem: Problem) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """` Did you mean "x"?`, or nothing: goes after every message about an unknown name."""
+    import difflib  # only a mistake needs it
+
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f' Did you mean "{found[0]}"?' if found else ""
 

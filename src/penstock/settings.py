@@ -15,6 +15,8 @@ FOLDER = ".penstock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
+    """What Penstock is told from outside, read once by the caller."""
+
     home: Path
     """The folder for logs, artifacts, scratch files and, by default, the store. $PENSTOCK_HOME, or the nearest .penstock."""
     store: str = field(repr=False)

@@ -93,6 +93,8 @@ def _has_gaps(value: Mapping[str, Any]) -> bool:
 
 @dataclass(slots=True)
 class _Evaluation:
+    """One evaluation, with what is left of its budget."""
+
     scope: Scope
     budget: int = BUDGET
 

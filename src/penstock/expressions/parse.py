@@ -41,22 +41,30 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Const:
+    """A literal: text, a number, true, false or null."""
+
     value: bool | int | float | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
+    """A name alone: the root of a path, or a variable of a macro."""
+
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
+    """`of.name`"""
+
     of: Node
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
+    """`of[index]`"""
+
     of: Node
     index: Node
 
@@ -72,12 +80,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
+    """`!of`, `-of`"""
+
     op: str
     of: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
+    """`left op right`"""
+
     op: str
     left: Node
     right: Node
@@ -94,11 +106,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
+    """`[a, b]`"""
+
     items: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
+    """`{key: value}`"""
+
     items: tuple[tuple[Node, Node], ...]
 
 
@@ -195,6 +211,8 @@ def _higher(node: Node, limit: int) -> bool:
 
 @dataclass(slots=True)
 class _Parser:
+    """One token ahead, by precedence. `kind`, `token` and `value` are those of the next token."""
+
     text: str
     at: int = 0
     kind: str = ""

@@ -118,6 +118,8 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
+    """A command in an image."""
+
     kind: ClassVar[str] = "container"
     image: Value
     command: tuple[Value, ...] = ()
@@ -173,6 +175,8 @@ class Suspend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Http:
+    """An HTTP request."""
+
     kind: ClassVar[str] = "http"
     url: Value
     method: str = "GET"
@@ -300,6 +304,8 @@ RETRY_ON: Final = ("failed", "errored", "timeout")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
+    """A taint of machines that the step accepts, as in Kubernetes."""
+
     key: str = ""
     operator: str = "Equal"
     value: str = ""
@@ -356,6 +362,8 @@ MOUNT_SCOPES: Final = ("task", "run", "given")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
+    """One node of a workflow: what it does, what it reads and waits for, what it asks for."""
+
     name: str
     action: Action
     inputs: tuple[Input, ...] = ()
@@ -405,6 +413,8 @@ class Enough:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
+    """The graph as the author wrote it. The definitions that its steps call all belong to the root."""
+
     name: str
     params: tuple[Parameter, ...] = ()
     steps: tuple[Step, ...] = ()

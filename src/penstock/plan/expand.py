@@ -132,6 +132,8 @@ def expand(
 
 @dataclass(slots=True)
 class _Expansion:
+    """One pass over a workflow and what it calls, with the room that is left for steps."""
+
     definitions: Mapping[str, Workflow]
     orders: Mapping[str, tuple[list[str], Mapping[str, tuple[str, ...]]]]
     room: int = MOST_STEPS

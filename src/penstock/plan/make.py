@@ -41,6 +41,8 @@ def uninterrupted() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Plan:
+    """What is known before a run. The dearer parts are computed when they are first read."""
+
     workflow: Workflow
     params: Mapping[str, Any]
     unit: Unit

@@ -33,33 +33,45 @@ class NoValue(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Static:
+    """A value that is known when the workflow is compiled."""
+
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
+    """A value of the run: the expression that gives it."""
+
     node: Node
     type: Type
 
 
 @dataclass(frozen=True, slots=True)
 class Seq:
+    """A list or tuple of which each item is known by itself."""
+
     items: tuple[Symbol, ...]
     is_tuple: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
+    """A dict of which each value is known by itself."""
+
     items: tuple[tuple[str, Symbol], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FString:
+    """Text with values of the run in it."""
+
     parts: tuple[str | Dynamic, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
+    """What may have no value here. `name` says what it is."""
+
     name: str
 
 
