@@ -467,7 +467,7 @@ def _parsed(text: str, type_: Type, name: str) -> Any:
         raise ValueError(f"{wrong}: it is not JSON") from None
 
 
-def _leads_somewhere(text: str) -> bool:
+def leads_somewhere(text: str) -> bool:
     """Is it a path of something that is there? Text of any length may be asked."""
     try:
         return Path(text).exists()
@@ -484,7 +484,7 @@ def write_input(given: model.Input, value: Any, path: Path, blobs: Blobs) -> Non
     if isinstance(value, Stored) and value.kind == "pickle":
         blobs.fetch(value.digest, path)  # a program that knows pickle can read it; there is no better form
         return
-    if isinstance(value, str) and given.type.name in ("file", "dir") and _leads_somewhere(value):
+    if isinstance(value, str) and given.type.name in ("file", "dir") and leads_somewhere(value):
         store = store_path(Path(value), blobs)
         fetch(store, blobs, path)
         return

@@ -52,6 +52,9 @@ class AttemptSpec:
     """The blob with the author's code, for function steps."""
     working_directory: str = ""
     """The folder that commands start in: where `penstock run` was called."""
+    since: int = 0
+    """The first of the attempts that this one may go on with: `attempt` itself, or an earlier one, if engines died while those ran and
+    how they ended is not recorded. 0: not told. A backend whose attempts outlive their engine names them by it, so that there is one."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The secrets that the attempt is given: name -> text. They are in place already, except in the inputs of a function. Nothing that
     is kept may hold a text: only a backend that says so in its abilities gets such attempts."""
@@ -64,6 +67,8 @@ class AttemptStarted:
     id: str
     pid: int | None = None
     log: tuple[LogPart, ...] = ()
+    begun: bool = True
+    """False: it has not begun, but its log has; it says why it waits. Another report follows when it begins."""
 
 
 class TakenFiles(NamedTuple):
@@ -174,6 +179,9 @@ class Abilities:
     """Keeps the texts of `AttemptSpec.secrets` out of its logs, and of the arguments of processes."""
     reports_start: bool = False
     """AttemptStarted comes when the attempt really begins. Its time limit counts from there, and not from `start`."""
+    recorded: Callable[[Sequence[str]], None] | None = None
+    """Called with the ids of attempts whose end has been recorded: what was kept of them for another engine can go. Also for attempts
+    of a dead engine that nobody goes on with: the id is then that of the first of them (`AttemptSpec.since`). It must not block."""
 
 
 class Backend(Protocol):

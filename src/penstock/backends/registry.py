@@ -24,9 +24,14 @@ OURS: Mapping[str, str] = {
     "container": "container.backend:ContainerBackend",
     "http": "http:HttpBackend",
     "resource": "resource:ResourceBackend",
+    "kubernetes": "kubernetes.backend:KubernetesBackend",
     "fake": "fake:FakeBackend",
 }
 """Our own. They are found without the metadata of all installed packages, which takes longer to read than many workflows run."""
+KINDS: Mapping[str, Collection[str]] = {"kubernetes": ("function", "container", "pod", "script")}
+"""Backends that are meant for steps of these kinds when they are named alone. Steps of other kinds run where they run by default."""
+ELSEWHERE: Collection[str] = frozenset(KINDS)
+"""Backends whose tasks run on other machines: what this one has is no limit for them."""
 
 
 def make_backend(name: str, context: BackendContext, factories: Mapping[str, BackendFactory] | None = None) -> Backend:
@@ -67,6 +72,16 @@ def find_backend(name: str) -> BackendFactory:
         )
     loaded: BackendFactory = installed[name].load()
     return loaded
+
+
+def check(names: Collection[str], home: Path, artifacts: str, environ: Mapping[str, str]) -> str:
+    """Can these backends be used at all? For those that can tell without running anything. Returns what was found, in words; empty if
+    there was nothing to look at. Raises UserError."""
+    if "kubernetes" not in names:
+        return ""
+    from penstock.backends.kubernetes import preflight
+
+    return preflight.check(home, artifacts, environ)
 
 
 def reap(home: Path, engine_ids: Collection[str]) -> None:

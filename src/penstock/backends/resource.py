@@ -11,9 +11,6 @@ Stopping ends the polling and deletes nothing: the object may be shared, or need
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +21,7 @@ from penstock.artifacts import values
 from penstock.backends import folders
 from penstock.backends.base import Abilities, AttemptEnded, AttemptSpec, AttemptStarted, BackendContext, LogPart
 from penstock.backends.kubectl import Kubectl, KubernetesObject, object_of, uid_of
+from penstock.backends.owner import owner_of
 from penstock.errors import UserError
 from penstock.expressions.evaluate import EvaluationError, evaluate, resolve
 from penstock.expressions.parse import Expr
@@ -139,7 +137,7 @@ class ResourceBackend:
         """The object as it was when the step was over. Raises ResourceFailed, UserError, ValueError."""
         action = spec.action
         assert isinstance(action, model.Resource)
-        target = object_of(action, spec, self._owner())
+        target = object_of(action, spec, owner_of(self._context))
         log.what = str(target)
         log.write(f"{action.action} {target}")
         if action.action == "delete":
@@ -195,14 +193,6 @@ class ResourceBackend:
             else:
                 interval.last = self._loop.time()
                 return found
-
-    def _owner(self) -> str:
-        """Runs are numbered by their store: another store has a finetune-1 too."""
-        store = self._context.environ.get("PENSTOCK_STORE", "")  # without its password
-        where = f"{platform.node()}:{self._context.home.absolute()}"
-        if "://" in store:
-            where = re.sub(r"//[^@/]*@", "//", store)
-        return hashlib.sha256(where.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def _outputs(self, spec: AttemptSpec, object_: Any) -> dict[str, Any]:
         """Called in another thread: a value may be large. Raises ResourceFailed."""

@@ -5,6 +5,7 @@ retry and cancel, which import it when they run.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.backends.registry import find_backend
+from penstock.backends.registry import KINDS, find_backend
+from penstock.backends.registry import check as check_backends
 from penstock.cli.ui import errors, render
 from penstock.cli.ui.run_summary import run_summary
 from penstock.errors import Problem, UserError, nearest
@@ -85,6 +87,8 @@ def _run_one(file: str, options: RunOptions, settings: Settings, quiet: bool, ou
         _tell_of_foreign(workflow, report, file, quiet)
     if not options.dry and "container" not in on:
         on = _backends_of_images(workflow, on, settings, quiet, foreign=report is not None)
+    if not options.dry:
+        check_backends(set(on.values()), settings.home, settings.artifacts, os.environ)
     values = parameters.parse(workflow, options.given)
     submission = Submission(workflow, values, file=file, on=on, **options.submission)
     functions = submission.pack(settings)
@@ -130,7 +134,7 @@ def _backends(given: Sequence[str]) -> dict[str, str]:
         kind, equals, name = item.partition("=")
         if not equals:
             find_backend(kind)
-            found.update(dict.fromkeys(_KINDS, kind))
+            found.update(dict.fromkeys(KINDS.get(kind, _KINDS), kind))
         elif kind not in _KINDS or not name:
             fix = f"known: {', '.join(_KINDS)}.{nearest(kind, _KINDS)}"
             raise UserError(Problem("P409", f"--on {item}: {kind!r} is not a kind of step", fix))

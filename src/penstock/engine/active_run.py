@@ -43,6 +43,7 @@ class Execution:
         "resume_at",
         "retry_delay",
         "shown",
+        "since",
         "started",
         "state",
         "timed_out",
@@ -66,6 +67,8 @@ class Execution:
         """Why it is being stopped, if it is to wait for quota again."""
         self.leased = True
         """Its key is leased, not just computed within one transaction."""
+        self.since = 0
+        """The first of the attempts of which no end is recorded; 0: there is none."""
         self.lost = 0
         """How many workers went down with it."""
         self.log: Any = ()

@@ -77,6 +77,7 @@ class Admitter:
         now: Callable[[], float],
         *,
         capacity: Callable[[], Sequence[Any]] | None,
+        elsewhere: Callable[[Step], bool] = lambda step: False,
         before_request: Callable[[ActiveRun, StepState], None],
         preempt: Preempt,
         admitted: Callable[[ActiveRun, str], None],
@@ -90,6 +91,8 @@ class Admitter:
         self._now = now
         self._capacity = capacity
         """What there is to share as long as no queues are configured, as queue objects; None: no limit."""
+        self._elsewhere = elsewhere
+        """Does the step run on other machines, so that this capacity is no limit for it?"""
         self._before_request = before_request
         """Called for each step before quota is requested for it: known results and locks come first."""
         self._preempt = preempt
@@ -124,7 +127,7 @@ class Admitter:
         if isinstance(step.action, Suspend | Http):
             return False
         if step.resources:
-            return True
+            return (self.replica is not None and self.replica.configured) or not self._elsewhere(step)
         return self._strict and self.replica is not None and self.replica.holds_all(step.queue or workflow.queue)
 
     def open(self) -> QuotaReplica:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from penstock.backends.attempt import CannotRun
 from penstock.backends.base import Abilities, AttemptEnded, AttemptSpec, Backend, BackendContext, BackendFactory
-from penstock.backends.registry import make_backend
+from penstock.backends.registry import ELSEWHERE, make_backend
 from penstock.backends.secrets.reveal import guarded, revealed
 from penstock.backends.secrets.sources import SecretSources
 from penstock.graph.model import Action, Container, Function, Pod, Script, Step
@@ -78,6 +78,10 @@ class BackendPool:
                 return self.on["pod"]
             kind = "container" if names_image(action) else "script"
         return self.on.get(kind, kind)
+
+    def is_elsewhere(self, step: Step) -> bool:
+        """Does it run on other machines?"""
+        return self.lane_of(step) in ELSEWHERE
 
     def variant_of(self, step: Step) -> str | None:
         """The result of an image and the result of the same command on this machine are not the same. A faked result is not kept."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -68,6 +69,8 @@ class Dispatcher:
         """Attempts that are to be given secrets when they start."""
         self._texts: dict[str, Mapping[str, str]] = {}
         """Attempt -> the secrets that it was given, which its report must not hold."""
+        self._over: dict[str, list[str]] = {}
+        """By backend that wants to know: attempts whose end is recorded in the open transaction."""
         self._stopping: dict[int, list[Task]] = {}
         """Run -> tasks that are to be stopped."""
         self._failed_calls: dict[int, list[CallFailed]] = {}
@@ -94,6 +97,7 @@ class Dispatcher:
         task.attempt += 1
         own = execution(task)
         own.lane = lane
+        own.since = own.since or task.attempt
         own.started = self._now()
         if own.first is None:
             own.first = own.started
@@ -132,6 +136,7 @@ class Dispatcher:
             run=run.record.id,
             task=task.path,
             attempt=task.attempt,
+            since=execution(task).since,
             step=step,
             action=task.action,
             inputs=task.inputs,
@@ -140,7 +145,12 @@ class Dispatcher:
         )
 
     def start(self) -> None:
-        """After the commit: what starts has been recorded."""
+        """After the commit: what starts has been recorded, and so has what ended."""
+        if self._over and not self._journal.batch:
+            over, self._over = self._over, {}
+            for lane, ids in over.items():
+                if (recorded := self._pool.abilities(lane).recorded) is not None:
+                    recorded(ids)
         unstarted, self._unstarted = self._unstarted, {}
         for lane, specs in unstarted.items():
             reports_start = self._pool.abilities(lane).reports_start
@@ -177,7 +187,7 @@ class Dispatcher:
             return
         run, task = owner
         own = execution(task)
-        if task.step.timeout is not None and own.timer is None:
+        if task.step.timeout is not None and own.timer is None and report.begun:
             self._limit(own, report.id, task.step.timeout)
         if report.log or report.pid:
             own.log = report.log
@@ -192,11 +202,25 @@ class Dispatcher:
             report = self._pool.guarded(report, self._texts.pop(report.id))
         execution(task).stop_timer()
         if run.owned:
+            self._note_over(execution(task).lane, report.id)
             self._end(run, task, report)
+
+    def left_behind(self, run: ActiveRun, task: Task) -> None:
+        """An attempt of a dead engine with which nobody goes on."""
+        own = execution(task)
+        if own.since and own.lane:
+            with suppress(UserError):  # a backend that is not installed any more
+                self._note_over(own.lane, f"{run.record.id}/{task.path}/{own.since}")
+        own.since = 0
+
+    def _note_over(self, lane: str, id: str) -> None:
+        if self._pool.abilities(lane).recorded is not None:
+            self._over.setdefault(lane, []).append(id)
 
     def _end(self, run: ActiveRun, task: Task, report: AttemptEnded) -> None:
         own = execution(task)
         own.attempt_id = ""
+        own.since = 0
         if report.outcome is Outcome.SUCCEEDED and not own.timed_out:
             self._succeeded(run, task, report)
         elif own.preempted is not None and not own.cancelled:
@@ -426,6 +450,7 @@ class Dispatcher:
                 return
             self._hand_over(own, successor)
         else:
+            self.left_behind(run, task)
             self._flights.leave_waiting(run, task)
         own.stop_timer()
         run.not_succeeded(task, "cancelled", {"message": task.state.scope.halted or "stopped"})

@@ -146,6 +146,7 @@ class Engine:
             self.timers,
             now,
             capacity=capacity,
+            elsewhere=self.pool.is_elsewhere,
             before_request=self._before_request,
             preempt=self.dispatcher.preempt,
             admitted=self.deadlines.admitted,
@@ -249,6 +250,7 @@ class Engine:
         """A task that had begun before this engine adopted the run. True: it is to be started again."""
         own = execution(task)
         if task.state.scope.halted and own.state != "forgiven":
+            self.dispatcher.left_behind(run, task)
             run.not_succeeded(task, "cancelled", {"message": task.state.scope.halted})
         elif own.state == "suspended":
             self.dispatcher.suspend(run, task, logged=True)

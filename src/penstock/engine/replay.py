@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from penstock.store.protocols import ResultStore, RunStore
 
 _BAD = ("task.failed", "task.errored", "task.cancelled")
+_ENDS = (*_BAD, "task.succeeded", "task.preempted")
+"""What is recorded when an attempt has ended."""
 _UNDONE = (*_BAD, "run.cancelling", "run.timeout", "run.untrusted", "task.timeout", "run.finished")
 """What a retry takes back: events of these kinds before it count as not having happened."""
 
@@ -83,6 +85,7 @@ def _forgive(run: ActiveRun, event: Event) -> None:
             task.tries = 0
             execution(task).state = "forgiven"
             execution(task).first = None
+            execution(task).since = 0
 
 
 def _distrust(run: ActiveRun, event: Event, retried: bool) -> None:
@@ -92,6 +95,7 @@ def _distrust(run: ActiveRun, event: Event, retried: bool) -> None:
         task.attempt = max(task.attempt, int(event.data.get("attempt", 0)))
         execution(task).state = "forgiven" if retried else "lost"
         execution(task).first = None
+        execution(task).since = 0
 
 
 def _apply(run: ActiveRun, event: Event, results: dict[str, Any]) -> None:
@@ -115,6 +119,8 @@ def _apply(run: ActiveRun, event: Event, results: dict[str, Any]) -> None:
     own = execution(task)
     data = event.data
     task.attempt = max(task.attempt, int(data.get("attempt", 0)))
+    if kind in _ENDS or (kind == "task.lost" and "seconds" in data):  # an engine that was gone left none
+        own.since = 0
     if kind == "task.succeeded":
         _succeeded(run, event, task, results)
     elif kind in _BAD:
@@ -134,6 +140,8 @@ def _apply(run: ActiveRun, event: Event, results: dict[str, Any]) -> None:
     elif kind == "task.started":
         own.state = "running"
         own.first = own.first or event.at
+        own.lane = data.get("on", "")
+        own.since = own.since or task.attempt
     elif kind == "task.suspended":
         seconds = data.get("seconds")
         own.state, own.resume_at = "suspended", None if seconds is None else event.at + float(seconds)

@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +31,11 @@ class Change:
 
 
 class Cache:
-    """Thread-safe."""
+    """Thread-safe. `keep`: what to keep of an object beside what all leave out."""
 
-    def __init__(self, resource: Resource) -> None:
+    def __init__(self, resource: Resource, keep: Callable[[Object], Object] | None = None) -> None:
         self.resource = resource
+        self._keep = keep
         self._matches = Selector(resource.selector)
         self._lock = threading.RLock()
         self._objects: dict[Name, Object] = {}
@@ -84,7 +85,7 @@ class Cache:
 
     def put(self, obj: Mapping[str, Any]) -> Change | None:
         """An object as it was seen. None: it is no news."""
-        return self._put(slim(obj, self.resource))
+        return self._put(self.slim(obj))
 
     def _put(self, new: Object) -> Change | None:
         name, uid, number = (namespace_of(new), name_of(new)), uid_of(new), _number(new)
@@ -120,7 +121,8 @@ class Cache:
 
     def slim(self, obj: Mapping[str, Any]) -> Object:
         """An object as it is kept."""
-        return slim(obj, self.resource)
+        found = slim(obj, self.resource)
+        return found if self._keep is None else self._keep(found)
 
     def replace(self, items: Iterable[Object], version: str, floor: int = 0) -> Sequence[Change]:
         """A whole list of slim objects. What a writer put in after the list was made stays.

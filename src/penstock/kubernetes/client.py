@@ -228,6 +228,12 @@ class Client:
             params["labelSelector"] = chosen
         return WatchStream(self._open(resource.path(namespace), params, seconds + 30))
 
+    def logs(self, namespace: str, pod: str, container: str, *, follow: bool = False) -> LogStream:
+        """What a container has printed; with `follow`, until it ends."""
+        params = {"container": container, **({"follow": "true"} if follow else {})}
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+        return LogStream(self._open(path, params, 3600 if follow else self._timeout))
+
     def server_version(self) -> Dict:
         return self._dict("GET", "/version")
 
@@ -391,6 +397,42 @@ class Client:
         return httpx2.Client(transport=transport, trust_env=False, headers={"User-Agent": self._agent})
 
 
+class LogStream:
+    """Bytes as they come. `stop` may be called by another thread; the reader then sees the end of the stream."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[bytes]:
+        import httpx2
+
+        try:
+            yield from self._response.iter_raw()
+        except (httpx2.HTTPError, httpx2.StreamError, ssl.SSLError, OSError, ValueError) as error:
+            raise ApiError(0, "", f"the log broke off: {str(error) or type(error).__name__}") from None
+
+    def stop(self) -> None:
+        _stop_reading(self._response)
+
+    def __enter__(self) -> LogStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(Exception):
+            self._response.close()
+
+
+def _stop_reading(response: httpx2.Response) -> None:
+    stream = response.extensions.get("network_stream")
+    sock = stream.get_extra_info("socket") if stream is not None else None
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            # Not SSLSocket.shutdown: that would take the TLS state away from the thread that reads.
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
 class WatchStream:
     """Events as they come. `stop` may be called by another thread; the reader then sees the end of the stream."""
 
@@ -416,12 +458,7 @@ class WatchStream:
             raise ApiError(0, "", f"the watch broke: {str(error) or type(error).__name__}") from None
 
     def stop(self) -> None:
-        stream = self._response.extensions.get("network_stream")
-        sock = stream.get_extra_info("socket") if stream is not None else None
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                # Not SSLSocket.shutdown: that would take the TLS state away from the thread that reads.
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        _stop_reading(self._response)
 
     def close(self) -> None:
         with contextlib.suppress(Exception):

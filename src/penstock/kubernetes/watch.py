@@ -34,9 +34,11 @@ class Watcher:
         changed: Callable[[Change], None],
         log: Log,
         *,
+        namespace: str = "",
         seconds: int = 300,
         absent: float = ABSENT,
     ) -> None:
+        """`namespace`: only there."""
         self.cache = cache
         self.problem = ""
         """Why it is not up to date."""
@@ -45,6 +47,7 @@ class Watcher:
         self._client = client
         self._changed = changed
         self._log = log.bind(kind=cache.resource.kind)
+        self._namespace = namespace
         self._seconds = seconds
         self._absent = absent
         self._state: State = "starting"
@@ -100,7 +103,7 @@ class Watcher:
 
     def _list(self) -> None:
         floor = self.cache.highest
-        listing = self._client.list(self.cache.resource, keep=self.cache.slim)
+        listing = self._client.list(self.cache.resource, self._namespace, keep=self.cache.slim)
         self._stop_if_asked()
         self.lists += 1
         changes = self.cache.replace(listing.items, listing.version, floor)
@@ -115,7 +118,8 @@ class Watcher:
         began = time.monotonic()
         # The server ends it; not all kinds at the same moment.
         seconds = max(1, int(self._seconds * random.uniform(0.8, 1.2)))
-        with self._client.watch(self.cache.resource, self._version, seconds=seconds) as stream:
+        stream = self._client.watch(self.cache.resource, self._version, namespace=self._namespace, seconds=seconds)
+        with stream:
             with self._lock:
                 self._stream = stream
             try:

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from penstock import rights
-from penstock.backends.registry import reap
-from penstock.errors import NotFound, StoreError
+from penstock.backends.registry import check, reap
+from penstock.errors import NotFound, StoreError, UserError
 from penstock.service import stores
 from penstock.settings import Settings
 from penstock.store import checkup, liveness
@@ -29,7 +29,7 @@ State = Literal["ok", "repaired", "problem"]
 @dataclass(frozen=True, slots=True)
 class Finding:
     check: str
-    """versions, owners, rights, database, schema, leases, blobs"""
+    """versions, kubernetes, owners, rights, database, schema, leases, blobs"""
     state: State
     text: str
     fix: str = ""
@@ -54,9 +54,8 @@ def diagnose(settings: Settings, repair: bool, version: str) -> Diagnosis:
     """`version`: of Penstock. Raises NotFound if there is no store."""
     if not stores.exists(settings):
         stores.open_existing(settings).close()  # says so
-    return Diagnosis(
-        str(settings.home), stores.name_of(settings), (*_versions(version), *_Doctor(settings, repair).findings())
-    )
+    found = (*_versions(version), *_cluster(settings), *_Doctor(settings, repair).findings())
+    return Diagnosis(str(settings.home), stores.name_of(settings), found)
 
 
 class _Doctor:
@@ -224,6 +223,19 @@ def _psycopg() -> str:
         return f"psycopg {version('psycopg')}"
     except PackageNotFoundError:
         return "no psycopg (only a store in PostgreSQL needs it)"
+
+
+def _cluster(settings: Settings) -> Iterator[Finding]:
+    """Where tasks run with `--on kubernetes`, if the user has set something for that."""
+    if not any(name.startswith("PENSTOCK_KUBERNETES_") for name in os.environ):
+        return
+    try:
+        text = check({"kubernetes"}, settings.home, settings.artifacts, os.environ)
+    except UserError as error:
+        for problem in error.problems:
+            yield Finding("kubernetes", "problem", f"{problem.code} {problem.message}", problem.fix)
+    else:
+        yield Finding("kubernetes", "ok", text)
 
 
 def _containers() -> str:

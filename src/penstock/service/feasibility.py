@@ -26,9 +26,9 @@ MOST_PROBLEMS = 10
 """Reservations that are named, of those that ask for too much."""
 
 
-def vet(replica: QuotaReplica, plan: Plan, queue: str | None = None) -> tuple[Problem, ...]:
+def vet(replica: QuotaReplica, plan: Plan, queue: str | None = None, elsewhere: bool = False) -> tuple[Problem, ...]:
     """Refuse what could never be admitted: raises PlanError with all of it. Returns warnings. `queue`: chosen for this run, if it is
-    not the workflow's own."""
+    not the workflow's own. `elsewhere`: its steps run on other machines, so that what this one has is no limit."""
     named = _queue_names(plan)
     problems = []
     if replica.configured:
@@ -39,7 +39,7 @@ def vet(replica: QuotaReplica, plan: Plan, queue: str | None = None) -> tuple[Pr
     if plan.unit is Unit.WORKFLOW and len(named) > 1:
         message = "its steps are in several queues, and the unit is the whole workflow, which can be in one only"
         problems.append(Problem("P815", message, "use --unit stage, or one queue", where="unit"))
-    if not problems:
+    if not problems and (replica.configured or not elsewhere):
         problems = _never_admitted(replica, plan)
     if problems:
         raise PlanError(problems)

@@ -167,9 +167,12 @@ class Submission:
         return warnings + self._vet_demand(replica or replica_of(store.queues))
 
     def _vet_demand(self, replica: QuotaReplica) -> tuple[Problem, ...]:
+        from penstock.backends.registry import ELSEWHERE, KINDS
         from penstock.service.feasibility import vet
 
-        return vet(replica, self.plan, self.queue)
+        on = self.options.get("on") or {}
+        elsewhere = all(on.get(kind) in ELSEWHERE for kind in KINDS["kubernetes"])
+        return vet(replica, self.plan, self.queue, elsewhere)
 
     def _untracked(self, store: Store) -> tuple[Problem, ...]:
         """Parameters whose text names a file. It is said once: not if the last run had the same."""

@@ -43,9 +43,10 @@ def secret_env(spec: AttemptSpec) -> dict[str, str]:
     return {SECRETS: json.dumps(dict(spec.secrets))} if spec.secrets and spec.action.kind == "function" else {}
 
 
-def write_call(spec: AttemptSpec, folder: Path, blobs: Blobs, cache: str) -> None:
+def call_text(spec: AttemptSpec, blobs: Blobs, cache: str) -> str:
+    """What call.json says. `blobs` and `cache` are as the process sees them."""
     action: Any = spec.action
-    text = values.dumps(
+    return values.dumps(
         {
             "bundle": spec.bundle,
             "module": action.module,
@@ -60,8 +61,11 @@ def write_call(spec: AttemptSpec, folder: Path, blobs: Blobs, cache: str) -> Non
             "cache": cache,
         }
     )
+
+
+def write_call(spec: AttemptSpec, folder: Path, blobs: Blobs, cache: str) -> None:
     rights.make_folder(folder)
-    (folder / "call.json").write_text(text, encoding="utf-8")
+    (folder / "call.json").write_text(call_text(spec, blobs, cache), encoding="utf-8")
 
 
 def read_result(folder: Path) -> tuple[CallResult, TakenFiles | None] | None:

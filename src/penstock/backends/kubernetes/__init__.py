@@ -1,0 +1,13 @@
+"""The backend `kubernetes`: each attempt is a Job on a cluster. Found by the registry; called by the engine.
+
+options     what the user has set: context, namespace, image, volume …
+names       names and labels of a Job. Pure
+work        an attempt's spec -> what its pods do, with inputs and code in the artifact store
+manifest    that -> the Job. Pure
+outcome     a Job and its pods as they are seen -> how far the attempt is, and why. Pure
+cluster     the API server: one watch of Jobs, one of pods, create, adopt, delete
+logs        what containers print, while they run and at their end
+attempt     one attempt from start to end
+backend     all attempts of an engine
+in_pod      the program in the pods that fetches inputs, calls functions, and stores outputs
+"""

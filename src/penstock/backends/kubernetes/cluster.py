@@ -1,0 +1,271 @@
+"""The cluster of an engine: one watch of its Jobs and one of their pods, and the few writes that attempts need. Made by backend, used by
+attempt. Its methods block: they are called in threads.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from penstock.backends.kubernetes import names
+from penstock.backends.kubernetes.options import Options
+from penstock.errors import Problem, UserError
+from penstock.kubernetes.cache import Cache, Change
+from penstock.kubernetes.client import ApiError, Client, LogStream
+from penstock.kubernetes.kubeconfig import connect
+from penstock.kubernetes.log import Log
+from penstock.kubernetes.objects import Object, Resource, annotations_of, is_deleted, labels_of, part, rows, uid_of
+from penstock.kubernetes.watch import Watcher
+
+JOBS: Final = Resource("batch/v1", "Job", "jobs")
+PODS: Final = Resource("v1", "Pod", "pods")
+SECRETS: Final = Resource("v1", "Secret", "secrets")
+EVENTS: Final = Resource("v1", "Event", "events")
+REVIEWS: Final = Resource(
+    "authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
+)
+RIGHTS: Final = (
+    ("batch", "jobs", "", ("create", "get", "list", "watch", "patch", "delete")),
+    ("", "pods", "", ("get", "list", "watch", "delete")),
+    ("", "pods", "log", ("get",)),
+    ("", "events", "", ("list",)),
+)
+"""What the backend does, but for Secrets, which only steps with secrets need."""
+GONE: Final = 120.0
+"""Seconds for which an object that is being deleted is waited for."""
+
+
+def client_of(options: Options, environ: Mapping[str, str]) -> Client:
+    """Raises UserError."""
+    try:
+        import httpx2  # noqa: F401
+    except ImportError:
+        fix = "pip install 'penstock[kubernetes]'"
+        raise UserError(Problem("P729", "the backend kubernetes needs the package httpx2", fix)) from None
+    connection = connect(options.context, env=environ)
+    return Client(connection, agent="penstock-engine")
+
+
+def namespace_of(options: Options, client: Client) -> str:
+    return options.namespace or client.namespace
+
+
+def check(client: Client, namespace: str) -> None:
+    """Does the cluster answer, and may we do what the backend does? Raises UserError."""
+    lacking = []
+    try:
+        for group, resource, sub, verbs in RIGHTS:
+            for verb in verbs:
+                wanted = {
+                    "namespace": namespace,
+                    "verb": verb,
+                    "group": group,
+                    "resource": resource,
+                    "subresource": sub,
+                }
+                asked = {"metadata": {}, "spec": {"resourceAttributes": wanted}}
+                if not part(client.create(REVIEWS, "", asked), "status").get("allowed"):
+                    lacking.append(f"{verb} {resource}{f'/{sub}' if sub else ''}")
+    except ApiError as error:
+        raise unreachable(client, error) from None
+    if lacking:
+        fix = "ask whoever runs the cluster for a role with these rights, or name another namespace: PENSTOCK_KUBERNETES_NAMESPACE"
+        message = f"in the namespace {namespace} you may not {', '.join(lacking)}"
+        raise UserError(Problem("P721", message, fix, client.connection.context))
+
+
+def unreachable(client: Client, error: ApiError) -> UserError:
+    where = client.connection.context or client.connection.server
+    fix = "see what `kubectl cluster-info` says; choose the cluster with KUBECONFIG or PENSTOCK_KUBERNETES_CONTEXT"
+    return UserError(Problem("P720", f"the cluster {where} does not answer as it should: {error}", fix))
+
+
+def slim_pod(pod: Object) -> Object:
+    """What outcome reads of a pod. There may be thousands."""
+    meta = part(pod, "metadata")
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "ownerReferences")
+    annotations = {names.INDEX: annotations_of(pod)[names.INDEX]} if names.INDEX in annotations_of(pod) else {}
+    spec = part(pod, "spec")
+    limits = {
+        kind: [
+            {"name": one.get("name"), "resources": {"limits": part(one, "resources", "limits")}}
+            for one in rows(pod, "spec", kind)
+            if one.get("name") == "main"
+        ]
+        for kind in ("initContainers", "containers")
+    }
+    status = {key: value for key, value in part(pod, "status").items() if key not in ("podIPs", "hostIPs", "qosClass")}
+    return {
+        **pod,
+        "metadata": {
+            **{key: meta[key] for key in kept if key in meta},
+            "labels": {key: value for key, value in labels_of(pod).items() if key in (names.STORE, names.JOB_NAME)},
+            "annotations": annotations,
+        },
+        "spec": {"nodeName": spec.get("nodeName"), **limits},
+        "status": status,
+    }
+
+
+def slim_job(job: Object) -> Object:
+    spec = part(job, "spec")
+    return {**job, "spec": {key: spec[key] for key in ("suspend", "completions") if key in spec}}
+
+
+class Cluster:
+    """`changed` is called with the name of a Job when it or one of its pods has changed, in another thread."""
+
+    def __init__(self, client: Client, namespace: str, owner: str, engine: str, changed: Callable[[str], None]) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.engine = engine
+        self._changed = changed
+        selector = f"{names.STORE}={owner}"
+        self._jobs = Cache(Resource(JOBS.api, JOBS.kind, JOBS.plural, selector=selector), keep=slim_job)
+        self._pods = Cache(Resource(PODS.api, PODS.kind, PODS.plural, selector=selector), keep=slim_pod)
+        self._log = Log(open(os.devnull, "w", encoding="utf-8"), human=False)  # noqa: SIM115
+        self._watchers = [
+            Watcher(client, cache, self._take, self._log, namespace=namespace) for cache in (self._jobs, self._pods)
+        ]
+
+    def start(self) -> None:
+        for watcher in self._watchers:
+            watcher.start()
+
+    def close(self) -> None:
+        for watcher in self._watchers:
+            watcher.stop()
+        for watcher in self._watchers:
+            watcher.join(5.0)
+        self.client.close()
+
+    @property
+    def problem(self) -> str:
+        """Why what is seen may be out of date."""
+        return next((watcher.problem for watcher in self._watchers if watcher.problem), "")
+
+    def _take(self, change: Change) -> None:
+        obj = change.new if change.new is not None else change.old
+        if obj is None:
+            return
+        if change.resource.kind == "Job":
+            self._changed(str(part(obj, "metadata").get("name", "")))
+        else:
+            self._changed(str(labels_of(obj).get(names.JOB_NAME, "")))
+
+    # -- what is seen
+
+    def job(self, name: str) -> Object | None:
+        return self._jobs.get(self.namespace, name)
+
+    def pods_of(self, uid: str) -> list[Object]:
+        """The pods of the Job with this uid."""
+        return list(self._pods.owned_by(uid))
+
+    # -- writes
+
+    def ensure(self, job: dict[str, Any]) -> tuple[Object, bool]:
+        """The Job of an attempt as the cluster has it, and whether it was there already: then another engine made it for the same
+        attempt, and it goes on. One that was made from something else goes first. Raises ApiError, ValueError."""
+        mine = {**job, "metadata": {**job["metadata"]}}
+        mine["metadata"]["annotations"] = {**job["metadata"]["annotations"], names.ENGINE: self.engine}
+        name, deadline = job["metadata"]["name"], time.monotonic() + GONE
+        while True:
+            try:
+                made = self.client.create(JOBS, self.namespace, mine)
+                self._jobs.put(made)
+                return made, False
+            except ApiError as error:
+                if error.code != 409 or error.reason != "AlreadyExists":
+                    raise
+            found = self.client.found(JOBS, self.namespace, name)
+            if found is None:
+                continue
+            if labels_of(found).get(names.STORE) != labels_of(job).get(names.STORE):
+                raise ValueError(f"the Job {name} exists already in {self.namespace} and is not of this store")
+            same = annotations_of(found).get(names.DIGEST) == annotations_of(job).get(names.DIGEST)
+            if same and not is_deleted(found):
+                if adopted := self._adopt(found):
+                    return adopted, True
+                continue
+            if not is_deleted(found):
+                self._delete(found, "Foreground")
+            if time.monotonic() > deadline:
+                raise ValueError(f"the Job {name} of an earlier attempt is being deleted, and does not go")
+            time.sleep(0.3)
+
+    def _adopt(self, found: Object) -> Object | None:
+        """None: it has changed meanwhile."""
+        body = {"metadata": {"annotations": {names.ENGINE: self.engine}}}
+        version = str(part(found, "metadata").get("resourceVersion", ""))
+        try:
+            adopted = self.client.patch(
+                JOBS, self.namespace, str(part(found, "metadata")["name"]), body, version=version
+            )
+        except ApiError as error:
+            if error.code in (404, 409):
+                return None
+            raise
+        self._jobs.put(adopted)
+        return adopted
+
+    def add_secret(self, secret: dict[str, Any]) -> None:
+        """It has the Job's name, and goes with it."""
+        try:
+            self.client.create(SECRETS, self.namespace, secret)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+
+    def remove(self, name: str, *, grace: float | None = None, any_engine: bool = False) -> bool:
+        """Deletes a Job that this engine follows, with its pods; with `grace`, its pods get so many seconds. False: it is another
+        engine's now, or gone. Raises ApiError."""
+        while True:
+            found = self.client.found(JOBS, self.namespace, name)
+            if found is None or (not any_engine and annotations_of(found).get(names.ENGINE) != self.engine):
+                return False
+            if is_deleted(found) or self._delete(found, "Background" if grace is None else "Foreground"):
+                if grace is not None:
+                    self._end_pods(uid_of(found), grace)
+                return True
+
+    def _delete(self, found: Object, how: str) -> bool:
+        """False: it has changed since it was looked at."""
+        meta = part(found, "metadata")
+        conditions = {"uid": meta.get("uid"), "resourceVersion": meta.get("resourceVersion")}
+        try:
+            options = {"propagationPolicy": how, "preconditions": conditions}
+            self.client.delete(JOBS, self.namespace, str(meta["name"]), options)
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+            return error.code == 404
+        return True
+
+    def _end_pods(self, uid: str, grace: float) -> None:
+        for pod in self.pods_of(uid):
+            if part(pod, "status").get("phase") in ("Succeeded", "Failed"):
+                continue
+            try:
+                self.client.delete(
+                    PODS,
+                    self.namespace,
+                    str(part(pod, "metadata")["name"]),
+                    {"gracePeriodSeconds": max(0, round(grace))},
+                )
+            except ApiError as error:
+                if error.code != 404:
+                    raise
+
+    # -- reads
+
+    def refusal(self, uid: str) -> str:
+        """Why the cluster makes no pods for a Job; empty if it does not say."""
+        found = self.client.list(EVENTS, self.namespace, fields=f"involvedObject.uid={uid},reason=FailedCreate")
+        said = [str(one.get("message", "")) for one in found.items]
+        return said[-1].removeprefix("Error creating: ") if said else ""
+
+    def logs(self, pod: str, follow: bool) -> LogStream:
+        return self.client.logs(self.namespace, pod, "main", follow=follow)

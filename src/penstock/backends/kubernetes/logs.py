@@ -1,0 +1,86 @@
+"""What the container of a task prints, in a file below the home: while it runs if there is a thread for it, and in any case when it has
+ended. Made and called by attempt, in threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from penstock import rights
+from penstock.backends.base import LogPart
+from penstock.backends.secrets.mask import Masker, needles_of
+from penstock.kubernetes.client import ApiError, LogStream
+
+
+class PodLog:
+    """One container. `secrets`: texts that must not be in it."""
+
+    def __init__(self, home: Path, name: str, secrets: Iterable[str]) -> None:
+        self.name = name
+        self._path = home / name
+        self._needles = needles_of(secrets)
+        self._lock = threading.Lock()
+        self._notes: list[str] = []
+        self._written = False
+        self._complete = False
+        self._stream: LogStream | None = None
+        self._ended = False
+        rights.make_folder(self._path.parent)
+        self._path.unlink(missing_ok=True)  # left by the same attempt before a crash
+
+    def note(self, line: str) -> None:
+        """A line of ours, before the container prints anything. Each one once."""
+        with self._lock:
+            if line in self._notes or self._written:
+                return
+            self._notes.append(line)
+            with open(self._path, "a", encoding="utf-8", opener=rights.opener) as file:
+                file.write(f"penstock: {line}\n")
+
+    def follow(self, open_: Callable[[bool], LogStream]) -> None:
+        """Until the container ends or `stop` is called. Raises nothing: what is missing then, `complete` gets."""
+        with suppress(ApiError, OSError):
+            stream = open_(True)
+            with self._lock:
+                self._stream = stream
+                stop = self._ended
+            if stop:
+                stream.stop()
+            self._copy(stream)
+            self._complete = not self._ended
+
+    def stop(self) -> None:
+        with self._lock:
+            self._ended = True
+            if self._stream is not None:
+                self._stream.stop()
+
+    def complete(self, open_: Callable[[bool], LogStream]) -> None:
+        """All of it, when the container has ended. If it cannot be had any more, what was followed stays."""
+        if not self._complete:
+            with suppress(ApiError, OSError):
+                self._copy(open_(False))
+                self._complete = True
+
+    def _copy(self, stream: LogStream) -> None:
+        masker = Masker(self._needles) if self._needles else None
+        notes = "".join(f"penstock: {line}\n" for line in self._notes).encode()
+        with stream, open(self._path, "wb", opener=rights.opener, buffering=0) as file:
+            self._written = True
+            file.write(notes)
+            for data in stream:
+                file.write(masker.feed(data) if masker is not None else data)
+            if masker is not None:
+                file.write(masker.end())
+
+    def part(self) -> tuple[LogPart, ...]:
+        """Removes it if it is empty."""
+        with suppress(OSError):
+            size = self._path.stat().st_size
+            if size:
+                return ((self.name, 0, size),)
+            self._path.unlink()
+        return ()

@@ -1,0 +1,302 @@
+"""A Job and its pods as they are seen -> how far the attempt is, and why. Called by attempt at each change. Pure.
+
+What is no fault of the task makes it `lost`: its pod was evicted, preempted or deleted, or its node is gone. The engine starts it again
+and does not count it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.backends.kubernetes.names import INDEX
+from penstock.errors import Problem, UserError
+from penstock.graph.model import Outcome
+from penstock.kubernetes.objects import Object, annotations_of, condition, holds, is_deleted, name_of, part, rows
+
+LOST: Final = frozenset(
+    "Evicted NodeLost NodeShutdown Shutdown Terminated Preempting UnexpectedAdmissionError NodeAffinity OutOfcpu OutOfmemory OutOfpods".split()
+)
+"""Reasons in the status of a pod that its node ended or refused."""
+NEVER: Final = frozenset({"ErrImageNeverPull", "InvalidImageName"})
+PULL: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError"})
+CONFIG: Final = frozenset({"CreateContainerConfigError", "CreateContainerError"})
+_FOR_GOOD: Final = ("not found", "does not exist", "unauthorized", "denied", "forbidden", "manifest unknown")
+"""Said of an image that will not be there at the next try either."""
+_CANNOT_START: Final = frozenset({"StartError", "ContainerCannotRun", "RunContainerError"})
+OURS: Final = {"fetch": "its inputs could not be fetched", "put": "its outputs could not be stored"}
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """It does not run yet, or not everywhere."""
+
+    why: str = ""
+    """A sentence; empty: nothing is wrong."""
+    patience: float | None = None
+    """Seconds for which that may last. None: as long as it takes."""
+    problem: Problem | None = None
+    """What the attempt ends with after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    pods: tuple[tuple[int, str], ...]
+    """(replica, pod) whose own container runs or has run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    outcome: Outcome
+    message: str = ""
+    exit_code: int | None = None
+    lost: bool = False
+    result: str = ""
+    """The digest of what the helper or the function stored."""
+    replica: int = 0
+    pods: tuple[tuple[int, str], ...] = ()
+
+
+State = Waiting | Running | Ended
+
+
+def judge(job: Object | None, pods: Sequence[Object], replicas: int, image: str, patience: float) -> State:
+    """`job`: None if it is not there any more. `image`: of the task. `patience`: seconds for which a pod may wait for a machine."""
+    by_replica = _newest(pods)
+    deleted = job is None or is_deleted(job)
+    told = tuple((replica, name_of(pod)) for replica, pod in sorted(by_replica.items()) if _has_run(pod))
+    failed = [pair for pair in sorted(by_replica.items(), key=_ended_at) if _is_failed(pair[1])]
+    if failed and not deleted:
+        replica, pod = failed[0]
+        return _explained(pod, replica, replicas, told)
+    done = {replica: pod for replica, pod in by_replica.items() if _phase(pod) == "Succeeded"}
+    if len(done) >= replicas:
+        return _succeeded(done[min(done)], told)
+    if deleted:
+        return Ended(Outcome.ERRORED, "its Job was deleted by somebody", lost=True, pods=told)
+    assert job is not None
+    if holds(job, "Failed"):
+        return _without_pod(job, told)
+    taken = [pod for pod in by_replica.values() if is_deleted(pod) and holds(pod, "DisruptionTarget")]
+    if taken:  # its machine may never answer again
+        return Ended(Outcome.ERRORED, _disruption(taken[0]), lost=True, pods=told)
+    waiting = [_waiting(pod, image, patience) for pod in by_replica.values() if _phase(pod) != "Succeeded"]
+    worst = max((one for one in waiting if one.why), key=lambda one: -(one.patience or 1e9), default=None)
+    if worst is not None:
+        return worst
+    if told and len(by_replica) >= replicas:
+        return Running(told)
+    if part(job, "spec").get("suspend"):
+        return Waiting("its Job is suspended: a queue of the cluster lets it go")
+    return Waiting()
+
+
+def _newest(pods: Iterable[Object]) -> dict[int, Object]:
+    found: dict[int, Object] = {}
+    for pod in sorted(pods, key=lambda one: str(part(one, "metadata").get("creationTimestamp", ""))):
+        number = str(annotations_of(pod).get(INDEX, "0"))
+        found[int(number) if number.isdigit() else 0] = pod
+    return found
+
+
+def _phase(pod: Object) -> str:
+    return str(part(pod, "status").get("phase", ""))
+
+
+def _is_failed(pod: Object) -> bool:
+    return _phase(pod) == "Failed"
+
+
+def _containers(pod: Object) -> list[tuple[str, Object]]:
+    """(name, status) in the order in which they run."""
+    rows_ = [*rows(pod, "status", "initContainerStatuses"), *rows(pod, "status", "containerStatuses")]
+    return [(str(one.get("name", "")), one) for one in rows_]
+
+
+def _ended_at(pair: tuple[int, Object]) -> tuple[str, int]:
+    """A container that failed tells more than one that was ended because of it."""
+    times = [str(part(one, "state", "terminated").get("finishedAt", "")) for _, one in _containers(pair[1])]
+    return max(times, default=""), pair[0]
+
+
+def _has_run(pod: Object) -> bool:
+    for name, one in _containers(pod):
+        if name == "main":
+            state = part(one, "state")
+            return "running" in state or "terminated" in state
+    return False
+
+
+# -- ended ------------------------------------------------------------------------------------------------------------
+
+
+def _succeeded(pod: Object, told: tuple[tuple[int, str], ...]) -> Ended:
+    ends = [(name, part(one, "state", "terminated")) for name, one in _containers(pod)]
+    said: Mapping[str, Any] = {}
+    for name, end in ends:
+        if name in ("main", "put"):
+            said = _said(end) if name == "put" or "result" in _said(end) else said
+    return Ended(Outcome.SUCCEEDED, exit_code=0, result=str(said.get("result", "")), pods=told)
+
+
+def _explained(pod: Object, replica: int, replicas: int, told: tuple[tuple[int, str], ...]) -> Ended:
+    where = f"replica {replica}: " if replicas > 1 else ""
+
+    def ended(outcome: Outcome, message: str, code: int | None = None, lost: bool = False, result: str = "") -> Ended:
+        return Ended(outcome, where + message, code, lost, result, replica, told)
+
+    status = part(pod, "status")
+    reason = str(status.get("reason", ""))
+    if reason == "DeadlineExceeded":
+        return ended(
+            Outcome.FAILED, f"its pod ran out of the time that the cluster gives it ({status.get('message', reason)})"
+        )
+    if reason in LOST or holds(pod, "DisruptionTarget"):
+        return ended(Outcome.ERRORED, _disruption(pod), lost=True)
+    for name, one in _containers(pod):
+        end = part(one, "state", "terminated")
+        code = end.get("exitCode")
+        if not end or code == 0:
+            continue
+        if end.get("reason") == "ContainerStatusUnknown":
+            return ended(Outcome.ERRORED, f"nobody knows how its pod {name_of(pod)} ended", lost=True)
+        if name in OURS:
+            return ended(*_of_helper(name, end))
+        if is_deleted(pod) and code in (137, 143) and end.get("reason") != "OOMKilled":
+            return ended(Outcome.ERRORED, "its pod was deleted by somebody", lost=True)
+        if name != "main":
+            return ended(
+                Outcome.FAILED, f"the container {name} of its pod ended with exit code {code}{_words(end)}", code
+            )
+        return ended(*_of_task(end, one, pod, int(code or 0)))
+    message = str(status.get("message") or reason or "its pod failed, and Kubernetes does not say why")
+    return ended(Outcome.ERRORED, message, lost=is_deleted(pod))
+
+
+def _of_helper(name: str, end: Object) -> tuple[Outcome, str, int | None]:
+    said = _said(end)
+    if "failed" in said:
+        return Outcome.FAILED, str(said["failed"]), 0
+    why = str(said.get("errored") or _last_line(end) or f"exit code {end.get('exitCode')}")
+    fix = "see what the message says; the image of PENSTOCK_KUBERNETES_IMAGE needs Python 3.11 and the way to the artifact store"
+    return Outcome.ERRORED, str(UserError(Problem("P728", f"{OURS[name]}: {why}", fix))), None
+
+
+def _of_task(end: Object, one: Object, pod: Object, code: int) -> tuple[Outcome, str, int | None, bool, str]:
+    reason, said = str(end.get("reason", "")), _said(end)
+    if reason == "OOMKilled":
+        limit = _memory_limit(pod)
+        message = f"its container was killed: it used more memory than {limit or 'its machine has'}"
+        fix = (
+            "give the step more memory"
+            if limit
+            else "give the step as much memory as it needs, so that it gets a machine that has it"
+        )
+        return Outcome.FAILED, str(UserError(Problem("P725", message, fix))), code, False, ""
+    if reason in _CANNOT_START or (code == 128 and end.get("message") and reason != "Error"):
+        return Outcome.ERRORED, f"its container cannot be started: {end.get('message') or reason}", None, False, ""
+    if "result" in said:
+        return Outcome.FAILED, "", code, False, str(said["result"])
+    if "errored" in said:
+        return Outcome.ERRORED, str(said["errored"]), None, False, ""
+    return Outcome.FAILED, how(code) + _words(end), code, False, ""
+
+
+def how(code: int) -> str:
+    """An exit code in words. A signal is 128 plus its number."""
+    names = {
+        129: "SIGHUP",
+        130: "SIGINT",
+        132: "SIGILL",
+        134: "SIGABRT",
+        135: "SIGBUS",
+        136: "SIGFPE",
+        137: "SIGKILL",
+        139: "SIGSEGV",
+        141: "SIGPIPE",
+        143: "SIGTERM",
+    }
+    return f"exit code {code} ({names[code]})" if code in names else f"exit code {code}"
+
+
+def _disruption(pod: Object) -> str:
+    status = part(pod, "status")
+    why = condition(pod, "DisruptionTarget")
+    words = why.get("message") or status.get("message") or why.get("reason") or status.get("reason") or ""
+    return f"its pod was taken away: {words or 'the cluster does not say why'}"
+
+
+def _without_pod(job: Object, told: tuple[tuple[int, str], ...]) -> Ended:
+    """The Job has failed, and none of its pods that are there has."""
+    why = condition(job, "Failed")
+    if why.get("reason") == "DeadlineExceeded":
+        return Ended(Outcome.FAILED, "its Job ran out of the time that the cluster gives it", pods=told)
+    return Ended(Outcome.ERRORED, "its pod was deleted, or its machine is gone", lost=True, pods=told)
+
+
+def _memory_limit(pod: Object) -> str:
+    for one in (*rows(pod, "spec", "initContainers"), *rows(pod, "spec", "containers")):
+        if one.get("name") == "main":
+            return str(part(one, "resources", "limits").get("memory", ""))
+    return ""
+
+
+def _said(end: Object) -> Mapping[str, Any]:
+    """The termination message of one of our programs."""
+    try:
+        found = json.loads(str(end.get("message", "")))
+    except ValueError:
+        return {}
+    ours = isinstance(found, dict) and len(found) == 1 and set(found) <= {"result", "failed", "errored"}
+    return found if ours and all(isinstance(value, str) for value in found.values()) else {}
+
+
+def _last_line(end: Object) -> str:
+    lines = [line.strip() for line in str(end.get("message", "")).splitlines() if line.strip()]
+    return lines[-1][:500] if lines else ""
+
+
+def _words(end: Object) -> str:
+    """What the container said last."""
+    line = _last_line(end)
+    return f": {line}" if line else ""
+
+
+# -- not yet ----------------------------------------------------------------------------------------------------------
+
+
+def _waiting(pod: Object, image: str, patience: float) -> Waiting:
+    for name, one in _containers(pod):
+        state = part(one, "state", "waiting")
+        reason, message = str(state.get("reason", "")), str(state.get("message", ""))
+        used = str(one.get("image") or image)
+        if reason in NEVER or reason in PULL:
+            final = reason in NEVER or any(word in message.lower() for word in _FOR_GOOD)
+            why = f"the image {used} cannot be pulled: {message or reason}"
+            fix = "correct its name; for a private registry give the pods imagePullSecrets (PENSTOCK_KUBERNETES_POD)"
+            return Waiting(why, 0.0 if final else 60.0, Problem("P722", why, fix))
+        if reason in CONFIG:
+            why = f"the container {name} cannot be made: {message or reason}"
+            fix = "make what the pod names, or leave it out of the step and of PENSTOCK_KUBERNETES_POD"
+            return Waiting(why, 30.0, Problem("P723", why, fix))
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        why = f"no machine takes its pod: {scheduled.get('message', '')}"
+        fix = "ask for less, correct the node selector, or add machines; PENSTOCK_KUBERNETES_PATIENCE says how many seconds a pod may wait"
+        return Waiting(why, patience, Problem("P723", why, fix))
+    return Waiting()
+
+
+def refused(message: str, alone: bool, patience: float) -> Waiting:
+    """The cluster does not make the pods of a Job. `alone`: no other task of this engine has pods that may go and make room."""
+    if "exceeded quota" in message:
+        why = f"the quota of the namespace is full: {message}"
+        fix = "ask for less, end what uses the quota, or raise it (kubectl describe resourcequota)"
+        return Waiting(why, 0.0 if alone else patience, Problem("P724", why, fix))
+    why = f"the cluster refuses its pod: {message}"
+    fix = (
+        "change what it refuses by the step's own fields or by PENSTOCK_KUBERNETES_POD, or ask whoever runs the cluster"
+    )
+    return Waiting(why, 0.0, Problem("P724", why, fix))

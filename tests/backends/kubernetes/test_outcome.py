@@ -1,0 +1,212 @@
+"""What a Job and its pods say of an attempt: each way to end is told apart, and what is no fault of the task is no failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.backends.kubernetes.outcome import Ended, Running, State, Waiting, judge, refused
+from penstock.graph.model import Outcome
+from tests.backends.kubernetes.pods import Dict, condition, ended, job, pod
+
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def seen(*pods: Dict, of: Dict | None = None, replicas: int = 1, patience: float = 600.0) -> State:
+    return judge(of if of is not None else job(), pods, replicas, "img:1", patience)
+
+
+def end(*pods: Dict, **more: Any) -> Ended:
+    found = seen(*pods, **more)
+    assert isinstance(found, Ended)
+    return found
+
+
+def failed(**more: Any) -> Ended:
+    return end(pod("Failed", **more))
+
+
+def test_succeeded_with_what_was_stored() -> None:
+    assert end(pod("Succeeded", containers={"main": ended(0)})).outcome is Outcome.SUCCEEDED
+    told = end(
+        pod("Succeeded", init={"main": ended(0)}, containers={"put": ended(0, message='{"result": "sha256:1"}')})
+    )
+    assert told.result == "sha256:1" and told.exit_code == 0 and told.pods == ((0, "p-0"),)
+
+
+def test_a_gang_succeeds_when_all_have_and_the_first_replica_counts() -> None:
+    pods = [
+        pod("Succeeded", n, containers={"main": ended(0, message=f'{{"result": "sha256:{n}"}}')}) for n in (2, 0, 1)
+    ]
+    assert end(*pods, replicas=3).result == "sha256:0"
+    assert not isinstance(seen(*pods[:2], replicas=3), Ended)
+
+
+def test_an_exit_code_comes_with_the_last_words() -> None:
+    found = failed(containers={"main": ended(3, message="first\nno such table\n")})
+    assert (found.outcome, found.exit_code, found.message) == (Outcome.FAILED, 3, "exit code 3: no such table")
+    assert "SIGKILL" in failed(containers={"main": ended(137)}).message
+
+
+def test_the_replica_that_failed_first_is_named() -> None:
+    late = pod("Failed", 0, containers={"main": ended(143, at="2026-01-01T00:00:09Z")})
+    first = pod("Failed", 2, containers={"main": ended(4, at="2026-01-01T00:00:01Z")})
+    found = end(late, first, replicas=3)
+    assert found.exit_code == 4 and found.message.startswith("replica 2: ") and found.replica == 2
+
+
+def test_out_of_memory_says_the_limit() -> None:
+    found = failed(containers={"main": ended(137, "OOMKilled")})
+    assert found.outcome is Outcome.FAILED and "P725" in found.message and "64Mi" in found.message and not found.lost
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"reason": "Evicted", "message": "The node was low on resource: memory."},
+        {"conditions": [condition("DisruptionTarget", reason="PreemptionByScheduler", message="preempted")]},
+        {"reason": "NodeLost"},
+        {"reason": "OutOfcpu"},
+        {"containers": {"main": ended(137, "ContainerStatusUnknown")}},
+        {"meta": DELETED, "containers": {"main": ended(143)}},
+        {"meta": DELETED},
+    ],
+)
+def test_a_pod_that_was_taken_away_is_no_failure(more: dict[str, Any]) -> None:
+    found = failed(**more)
+    assert found.lost and found.outcome is Outcome.ERRORED and found.message
+
+
+def test_a_pod_whose_machine_is_gone_is_lost_although_it_never_ends() -> None:
+    gone = condition("DisruptionTarget", reason="DeletionByTaintManager", message="node is gone")
+    found = end(pod("Running", meta=DELETED, conditions=[gone], containers={"main": {"running": {}}}))
+    assert found.lost and "node is gone" in found.message
+
+
+def test_a_job_that_somebody_deleted_is_lost() -> None:
+    assert judge(None, [], 1, "i", 1.0) == Ended(Outcome.ERRORED, "its Job was deleted by somebody", lost=True)
+    deleted = job() | {"metadata": {"name": "j", **DELETED}}
+    assert end(pod("Failed", containers={"main": ended(143)}), of=deleted).lost
+    assert end(of=job(conditions=[condition("Failed", reason="BackoffLimitExceeded")])).lost
+
+
+def test_deadlines_of_the_cluster_are_failures() -> None:
+    assert "time" in failed(reason="DeadlineExceeded").message and not failed(reason="DeadlineExceeded").lost
+    found = end(of=job(conditions=[condition("Failed", reason="DeadlineExceeded")]))
+    assert found.outcome is Outcome.FAILED and not found.lost
+
+
+def test_a_container_that_cannot_start_could_not_be_run() -> None:
+    found = failed(containers={"main": ended(128, "StartError", 'exec: "nope": not found')})
+    assert found.outcome is Outcome.ERRORED and "nope" in found.message and found.exit_code is None
+
+
+def test_inputs_and_outputs_that_do_not_get_through_are_told_apart() -> None:
+    fetch = failed(
+        init={"fetch": ended(1, message="penstock: the artifact store cannot be read")},
+        containers={"main": {"waiting": {}}},
+    )
+    assert fetch.outcome is Outcome.ERRORED and "P728" in fetch.message and "cannot be read" in fetch.message
+    missing = failed(
+        init={"main": ended(0)}, containers={"put": ended(1, message='{"failed": "the output was not written"}')}
+    )
+    assert missing.outcome is Outcome.FAILED and missing.message == "the output was not written"
+
+
+def test_a_function_that_failed_has_a_result_too() -> None:
+    found = failed(containers={"main": ended(1, message='{"result": "sha256:9"}')})
+    assert found.result == "sha256:9" and found.exit_code == 1 and found.outcome is Outcome.FAILED
+
+
+def test_what_a_command_prints_is_not_taken_for_a_message_of_ours() -> None:
+    found = failed(containers={"main": ended(1, message='{"result": 5}')})
+    assert found.result == "" and "exit code 1" in found.message
+
+
+def waits(**more: Any) -> Waiting:
+    found = seen(pod("Pending", **more))
+    assert isinstance(found, Waiting)
+    return found
+
+
+def test_an_image_that_is_not_there_ends_at_once_and_a_registry_that_is_away_later() -> None:
+    gone = waits(containers={"main": {"waiting": {"reason": "ErrImagePull", "message": "img:1: not found"}}})
+    assert gone.patience == 0.0 and gone.problem is not None and gone.problem.code == "P722"
+    away = waits(containers={"main": {"waiting": {"reason": "ImagePullBackOff", "message": "dial tcp: i/o timeout"}}})
+    assert away.patience == 60.0 and "i/o timeout" in away.why
+
+
+def test_no_machine_is_waited_for_as_long_as_the_user_says() -> None:
+    scheduled = condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
+    found = waits(conditions=[scheduled])
+    assert found.patience == 600.0 and "0/3 nodes" in found.why and found.problem is not None
+    assert found.problem.code == "P723"
+
+
+def test_a_suspended_job_waits_for_as_long_as_it_takes() -> None:
+    found = seen(of=job() | {"spec": {"suspend": True}})
+    assert isinstance(found, Waiting) and found.why and found.patience is None
+
+
+def test_it_runs_when_the_containers_of_all_replicas_do() -> None:
+    up = [pod("Running", n, containers={"main": {"running": {}}}) for n in (0, 1)]
+    assert seen(*up, replicas=2) == Running(((0, "p-0"), (1, "p-1")))
+    assert isinstance(seen(up[0], replicas=2), Waiting)
+    as_init = pod(
+        "Pending",
+        init={"fetch": ended(0), "main": {"running": {}}},
+        containers={"put": {"waiting": {"reason": "PodInitializing"}}},
+    )
+    assert seen(as_init) == Running(((0, "p-0"),))
+
+
+def test_a_full_quota_is_waited_for_while_our_own_tasks_use_it() -> None:
+    message = 'pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5'
+    assert refused(message, alone=True, patience=9.0).patience == 0.0
+    assert refused(message, alone=False, patience=9.0).patience == 9.0
+    assert refused("violates PodSecurity", alone=False, patience=9.0).patience == 0.0
+
+
+words = st.sampled_from(["Evicted", "Error", "OOMKilled", "StartError", "ErrImagePull", "DeadlineExceeded", "", "x"])
+states = st.one_of(
+    st.just({}),
+    st.builds(lambda reason: {"waiting": {"reason": reason}}, words),
+    st.just({"running": {}}),
+    st.builds(ended, st.integers(0, 255), words, st.sampled_from(["", "said", '{"result": "d"}', '{"failed": "f"}'])),
+)
+containers = st.dictionaries(st.sampled_from(["main", "fetch", "put", "other"]), states, max_size=3)
+pods = st.builds(
+    pod,
+    st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown", ""]),
+    st.integers(0, 2),
+    meta=st.sampled_from([{}, DELETED]),
+    init=containers,
+    containers=containers,
+    reason=words,
+    conditions=st.lists(
+        st.builds(
+            condition, st.sampled_from(["DisruptionTarget", "PodScheduled"]), st.sampled_from(["True", "False"]), words
+        ),
+        max_size=2,
+    ),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(pods, max_size=4), st.integers(1, 3), st.booleans())
+def test_whatever_is_seen_has_one_meaning(some: list[Dict], replicas: int, there: bool) -> None:
+    found = judge(job() if there else None, some, replicas, "i", 5.0)
+    if isinstance(found, Ended):
+        assert not (found.lost and found.outcome is not Outcome.ERRORED)
+        assert found.outcome is Outcome.SUCCEEDED or found.message or found.result
+        if found.outcome is Outcome.SUCCEEDED:
+            assert sum(one["status"]["phase"] == "Succeeded" for one in some) >= replicas
+    elif isinstance(found, Waiting) and found.patience is not None:
+        assert found.why and found.problem is not None
+    if any(one["status"]["phase"] == "Failed" for one in some) and there:
+        newest = {one["metadata"]["name"]: one for one in some}
+        if any(one["status"]["phase"] == "Failed" for one in newest.values()):
+            assert isinstance(found, Ended) and found.outcome is not Outcome.SUCCEEDED
