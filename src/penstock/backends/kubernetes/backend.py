@@ -139,7 +139,11 @@ class KubernetesBackend:
         chosen = await self._thread(options.read, context.environ, context.home, context.blobs.root)
         client: Client = await self._thread(api.client_of, chosen, context.environ)
         namespace = api.namespace_of(chosen, client)
-        await self._thread(api.check, client, namespace)
+        try:
+            await self._thread(api.check, client, namespace)
+        except BaseException:
+            client.close()
+            raise
         self._most = chosen.most
         cluster = api.Cluster(client, namespace, self._owner, context.engine, self._changed)
         cluster.start()

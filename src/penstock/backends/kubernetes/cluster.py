@@ -125,9 +125,10 @@ class Cluster:
         selector = f"{names.STORE}={owner}"
         self._jobs = Cache(Resource(JOBS.api, JOBS.kind, JOBS.plural, selector=selector), keep=slim_job)
         self._pods = Cache(Resource(PODS.api, PODS.kind, PODS.plural, selector=selector), keep=slim_pod)
-        self._log = Log(open(os.devnull, "w", encoding="utf-8"), human=False)  # noqa: SIM115
+        self._nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        log = Log(self._nowhere, human=False)  # what matters of it is said in the logs of the tasks
         self._watchers = [
-            Watcher(client, cache, self._take, self._log, namespace=namespace) for cache in (self._jobs, self._pods)
+            Watcher(client, cache, self._take, log, namespace=namespace) for cache in (self._jobs, self._pods)
         ]
 
     def start(self) -> None:
@@ -139,12 +140,8 @@ class Cluster:
             watcher.stop()
         for watcher in self._watchers:
             watcher.join(5.0)
+        self._nowhere.close()
         self.client.close()
-
-    @property
-    def problem(self) -> str:
-        """Why what is seen may be out of date."""
-        return next((watcher.problem for watcher in self._watchers if watcher.problem), "")
 
     def _take(self, change: Change) -> None:
         obj = change.new if change.new is not None else change.old
