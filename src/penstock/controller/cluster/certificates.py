@@ -26,12 +26,6 @@ CONFIGURATIONS = (
         "mutatingwebhookconfigurations",
         namespaced=False,
     ),
-    Resource(
-        "admissionregistration.k8s.io/v1",
-        "ValidatingWebhookConfiguration",
-        "validatingwebhookconfigurations",
-        namespaced=False,
-    ),
 )
 DAY = datetime.timedelta(days=1)
 

@@ -25,25 +25,21 @@ _ENGINES: dict[str, list[tuple[str, tuple[str, ...], tuple[str, ...]]]] = {
         ("argoproj.io", ("workflowtemplates", "clusterworkflowtemplates"), _SEE),
     ],
     "tekton": [
-        ("tekton.dev", ("pipelineruns", "taskruns"), (*_SEE, "patch", "delete")),
+        ("tekton.dev", ("pipelineruns",), (*_SEE, "patch")),
+        ("tekton.dev", ("taskruns",), (*_SEE, "patch", "delete")),
         ("tekton.dev", ("pipelines", "tasks"), _SEE),
         ("apps", ("statefulsets",), _SEE),  # Tekton's affinity assistants
     ],
     "jobset": [
-        ("jobset.x-k8s.io", ("jobsets",), (*_SEE, "patch")),
+        ("jobset.x-k8s.io", ("jobsets",), _SEE),
         ("batch", ("jobs",), (*_SEE, "patch")),
     ],
 }
-_OWNERS = {
-    "argo": ("argoproj.io", ("workflows/finalizers",)),
-    "tekton": ("tekton.dev", ("pipelineruns/finalizers", "taskruns/finalizers")),
-    "jobset": ("jobset.x-k8s.io", ("jobsets/finalizers",)),
-}
-"""A Workload names its owner and blocks its deletion: some clusters ask for this right then."""
 
 
 def controller_rights(namespace: str, engines: Collection[str], others: Sequence[Engine] = ()) -> list[Manifest]:
-    """Least rights: what it writes, what it reads, and two objects of its own namespace by name."""
+    """Least rights: what it writes, what it reads, and two objects of its own namespace by name. A Workload names its owner without blocking the owner's
+    deletion, so no right on finalizers is asked for."""
     queues = ("localqueues", "clusterqueues", "resourceflavors", "workloadpriorityclasses")
     rules = [
         _may("kueue.x-k8s.io", ("workloads",), (*_SEE, "create", "patch", "delete")),
@@ -52,20 +48,12 @@ def controller_rights(namespace: str, engines: Collection[str], others: Sequence
         _may("", ("pods",), (*_SEE, "patch", "delete")),
         _may("", ("namespaces",), _SEE),
         _may("events.k8s.io", ("events",), ("create", "patch")),
-        _may("", ("events",), ("create", "patch")),
-        _may(
-            "admissionregistration.k8s.io",
-            ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
-            ("get", "patch"),
-            NAME,
-        ),
+        _may("admissionregistration.k8s.io", ("mutatingwebhookconfigurations",), ("get", "patch"), NAME),
     ]
     for engine in (one for one in ENGINES if one in engines):
         rules += [_may(*one) for one in _ENGINES[engine]]
-        rules.append(_may(*_OWNERS[engine], ("update",)))
     for other in others:
         rules += _of(other.main, (*_SEE, "patch"))
-        rules += _of(other.main, ("update",), "/finalizers")
         rules += _of([one for one in other.children if one not in other.main], (*_SEE, "patch", "delete"))
         rules += _of(other.library, _SEE)
     own = [
@@ -111,10 +99,10 @@ def author_role(engines: Collection[str], others: Sequence[Engine] = ()) -> Mani
     return {"apiVersion": API, "kind": "ClusterRole", "metadata": meta, "rules": rules}
 
 
-def _of(resources: Sequence[Resource], verbs: Sequence[str], subresource: str = "") -> list[Manifest]:
+def _of(resources: Sequence[Resource], verbs: Sequence[str]) -> list[Manifest]:
     """For engines that are not ours: what every engine does with its kinds."""
     found = [target_of(one) for one in resources]
-    return [_may(group, (f"{plural}{subresource}",), verbs) for group, _, plural in found]
+    return [_may(group, (plural,), verbs) for group, _, plural in found]
 
 
 def _may(group: str, resources: Sequence[str], verbs: Sequence[str], name: str = "") -> Manifest:
