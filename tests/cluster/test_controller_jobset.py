@@ -67,3 +67,15 @@ def test_one_without_an_order_is_left_to_kueue(bed: Testbed, desk: Desk) -> None
     assert one["metadata"]["ownerReferences"][0]["kind"] == "JobSet" and not one["metadata"].get("labels", {}).get(
         "penstock/workflow-uid"
     )
+
+
+def test_a_queue_called_default_beside_it_changes_nothing(bed: Testbed, desk: Desk) -> None:
+    """Kueue gives that queue to what has no label, as ours has none, and suspends it: as if its user held it."""
+    desk.queue("default", "3")
+    desk.queue("main", "3")
+    where = create(bed, desk.namespace, queued(jobset(job("a", 2), job("b", 1, dependsOn=after("a")), name="j")))
+    assert not bed.get(where)["spec"].get("suspend")
+    reaches(bed, where, "Completed")
+    held = jobset(job("a", 2), job("b", 1, dependsOn=after("a")), name="held")
+    held["spec"]["suspend"] = True
+    assert bed.get(create(bed, desk.namespace, queued(held)))["spec"]["suspend"], "its user holds it"

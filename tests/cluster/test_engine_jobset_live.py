@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from penstock.controller.engines.jobset import ENGINE
+from penstock.controller.objects import Object
 from testbed.instance import Testbed
 from tests.cluster.engine_runs import Driven, held_at_birth
 from tests.cluster.support import fresh_namespace
@@ -181,3 +182,51 @@ def test_what_the_user_suspends(bed: Testbed, ns: str) -> None:
     bed.raw("PATCH", it.resource.path(ns, it.name), {"spec": {"suspend": False}}, "application/merge-patch+json")
     it.reach("a", "held")
     assert not it.view().paused
+
+
+def test_names_and_the_coordinator_mean_the_same_pod_after_an_eviction(bed: Testbed, ns: str) -> None:
+    """Pods find one another by names that DNS gives them, and the first one by a label; those that come back have them, too."""
+    document = jobset(
+        job("prepare", 1),
+        job("train", 2, FOREVER, dependsOn=after("prepare"), replicas=2),
+        name="ring",
+        network={"enableDNSHostnames": True, "subdomain": "net"},
+        coordinator={"replicatedJob": "train", "jobIndex": 1, "podIndex": 0},
+    )
+    it = Driven(bed, ENGINE, ns, document)
+    it.reach("prepare", "held")
+    it.open("prepare")
+    it.release("prepare", 1)
+    it.reach("train", "held")
+    it.open("train")
+    it.release("train", 4)
+    before = named(it.running("train", 4))
+    wanted = {(f"ring-train-{job}-{pod}", "net", "ring-train-1-0.net") for job in (0, 1) for pod in (0, 1)}
+    assert {names for names, _ in before} == wanted
+    service = bed.get(f"/api/v1/namespaces/{ns}/services/net")["spec"]
+    assert service["clusterIP"] == "None"
+    it.stop("train")
+    bed.wait(lambda: not reachable(bed, ns, "net"), "their names to lead nowhere while they are stopped")
+    it.open("train")
+    it.release("train", 4)
+    after_it = named(it.running("train", 4))
+    assert {names for names, _ in after_it} == wanted
+    assert not {uid for _, uid in before} & {uid for _, uid in after_it}, "they are other pods"
+    bed.wait(lambda: reachable(bed, ns, "net") == after_it, "their names to lead to them")
+
+
+def named(pods: Sequence[Object]) -> set[tuple[tuple[str, str, str], str]]:
+    """(host name, subdomain, coordinator) of each pod, and the pod."""
+    found = set()
+    for pod in pods:
+        spec, labels = pod["spec"], pod["metadata"]["labels"]
+        label = labels["jobset.sigs.k8s.io/coordinator"]
+        found.add(((spec["hostname"], spec["subdomain"], label), pod["metadata"]["uid"]))
+    return found
+
+
+def reachable(bed: Testbed, ns: str, service: str) -> set[tuple[tuple[str, str, str], str]]:
+    """What DNS answers with: the endpoints of the headless Service."""
+    slices = bed.objects("discovery.k8s.io/v1", "endpointslices", ns, f"kubernetes.io/service-name={service}")
+    ends = [end for one in slices for end in one.get("endpoints") or () if end["conditions"].get("ready")]
+    return {((end["hostname"], service, "ring-train-1-0.net"), end["targetRef"]["uid"]) for end in ends}

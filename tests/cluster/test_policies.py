@@ -20,6 +20,8 @@ from tests.cluster.tekton_runs import fake_task, pipeline
 GATE = "penstock/admission"
 QUEUED = {"penstock/queue": "team-a"}
 QUEUE = {"kueue.x-k8s.io/queue-name": "team-a"}
+PRIORITY = "kueue.x-k8s.io/priority-class"
+PENDING = {"status": "PipelineRunPending"}
 FOREVER = {"testbed.penstock/run-time": "forever"}
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
 
@@ -46,6 +48,25 @@ def user(bed: Testbed) -> Iterator[Api]:
 @pytest.fixture(scope="module")
 def controller(bed: Testbed) -> Iterator[Api]:
     api = person(bed, CONTROLLER, ("system:masters",))
+    yield api
+    api.close()
+
+
+@pytest.fixture(scope="module")
+def member(bed: Testbed) -> Iterator[Api]:
+    """Somebody who may write all kinds of runs, and no pods."""
+    api = person(bed, "member")
+    runs = [("argoproj.io", ["workflows"]), ("tekton.dev", ["pipelineruns", "taskruns"]), ("jobset.x-k8s.io", ["jobsets"])]
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "policies-member"}}
+    rules = [{"apiGroups": [group], "resources": kinds, "verbs": ["*"]} for group, kinds in runs]
+    role = {"kind": "ClusterRole", "name": "policies-member", "apiGroup": "rbac.authorization.k8s.io"}
+    subject = {"kind": "User", "name": "member", "apiGroup": "rbac.authorization.k8s.io"}
+    bed.apply(
+        [
+            {**rbac, "kind": "ClusterRole", "rules": rules},
+            {**rbac, "kind": "ClusterRoleBinding", "subjects": [subject], "roleRef": role},
+        ]
+    )
     yield api
     api.close()
 
@@ -363,6 +384,18 @@ def test_the_label_of_the_pods_of_a_workflow_stays(bed: Testbed, ns: str, user: 
     assert not merge(user, argo_runs.path(ns, "free"), {"spec": {"podMetadata": None}}), "it is in no queue"
 
 
+def test_pods_that_delete_artifacts_are_not_patched_later(bed: Testbed, ns: str, user: Api) -> None:
+    argo_runs.create(bed, ns, workflow("flow", suspend=True))
+    where = argo_runs.path(ns, "flow")
+    collector = {"strategy": "OnWorkflowCompletion"}
+    assert not merge(user, where, {"spec": {"artifactGC": collector}})
+    patched = {"artifactGC": {**collector, "podSpecPatch": "containers: [{name: main, image: mine}]"}}
+    assert "run what Argo wrote" in merge(user, where, {"spec": patched})
+    stored = {"podMetadata": {"labels": dict(QUEUED)}, **patched}
+    assert "run what Argo wrote" in merge(user, where, {"status": {"storedWorkflowTemplateSpec": stored}})
+    assert "run what Argo wrote" in merge(bed.api, where, {"status": {"storedWorkflowTemplateSpec": stored}})
+
+
 def test_a_run_that_the_webhook_has_not_seen_is_refused(bed: Testbed, ns: str) -> None:
     unseen = workflow("unseen", QUEUE, queued=False)
     assert "penstock controller check" in refused(bed.api, "POST", argo_runs.path(ns), unseen)
@@ -399,12 +432,12 @@ def job_set(name: str, given: Mapping[str, str] = QUEUED, **more: Any) -> dict[s
 
 def runs(bed: Testbed, ns: str) -> list[str]:
     """One of each kind, in a queue; their paths."""
-    marked = {**QUEUE, **QUEUED, "penstock/unit": "task"}
+    marked = {**QUEUE, **QUEUED, "penstock/unit": "task", PRIORITY: "normal"}
     documents = [
         workflow("run", marked, suspend=True),
         tekton_runs.run("PipelineRun", "run", {**STAGES, "status": "PipelineRunPending"}),
         tekton_runs.run("TaskRun", "run", {"taskSpec": fake_task(), "status": "TaskRunPending"}),
-        job_set("run", {**QUEUED, "penstock/unit": "task"}),
+        job_set("run", {**QUEUED, "penstock/unit": "task", PRIORITY: "normal"}),
     ]
     places = [
         argo_runs.path(ns),
@@ -434,6 +467,33 @@ def test_the_queue_of_a_run_is_not_changed(bed: Testbed, ns: str, user: Api, con
         )
 
 
+def test_the_priority_and_the_needs_of_a_run_are_not_changed(
+    bed: Testbed, ns: str, user: Api, controller: Api, member: Api
+) -> None:
+    for where in runs(bed, ns):
+        for value in ("another", None):
+            assert "another class" in merge(user, where, labels(**{PRIORITY: value})), where
+        assert not merge(controller, where, labels(**{PRIORITY: "another"}))
+        for name in ("kueue.k8s.io/max-resources", "kueue.x-k8s.io/tolerations", "kueue.k8s.io/node-selector"):
+            change = {"metadata": {"annotations": {name: "{}"}}}
+            assert "what the whole workflow holds" in merge(member, where, change), (where, name)
+            assert not merge(user, where, change), "engines copy annotations, and may create pods as this one may"
+        assert not merge(member, where, {"metadata": {"annotations": {"mine": "x"}}})
+
+
+def test_a_queue_that_is_named_too_late_is_refused(bed: Testbed, ns: str, user: Api, member: Api) -> None:
+    places = [
+        (argo_runs.path(ns), workflow("late", queued=False, suspend=True)),
+        (tekton_runs.path(ns, "PipelineRun"), tekton_runs.run("PipelineRun", "late", STAGES | PENDING)),
+    ]
+    for place, document in places:
+        bed.raw("POST", place, document)
+        where = f"{place}/late"
+        for who in (user, member, bed.api):
+            assert "create it with the label" in merge(who, where, labels(**QUEUE))
+            assert not merge(who, where, labels(app="x"))
+
+
 def test_the_queue_of_kueue_s_own_is_kueue_s_matter(bed: Testbed, ns: str, user: Api) -> None:
     """A JobSet and a Job that Kueue's own integration cares for, and those in no queue."""
     plain = job_set("kueue", QUEUE, suspend=True)
@@ -451,6 +511,27 @@ def test_the_queue_of_kueue_s_own_is_kueue_s_matter(bed: Testbed, ns: str, user:
 
 
 # -- JobSet -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_user", [False, True])
+def test_a_queue_called_default_does_not_suspend_what_is_ours(bed: Testbed, ns: str, by_user: bool) -> None:
+    """Kueue gives the queue `default`, where there is one, to every JobSet without a label, and suspends it."""
+    spec = {"clusterQueue": "nowhere"}
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "default"}, "spec": spec}
+    bed.raw("POST", f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{ns}/localqueues", queue)
+    plain = job_set("kueue", {})
+    del plain["metadata"]["annotations"]
+
+    def defaulted() -> bool:
+        made = bed.raw("POST", JOBSETS.format(ns), plain, params={"dryRun": "All"})
+        return bool(made["spec"].get("suspend"))
+
+    bed.wait(defaulted, "Kueue to know the queue")
+    ours = job_set("ours", suspend=by_user)
+    ours["metadata"]["annotations"]["penstock/suspend"] = "true" if by_user else "false"
+    made = bed.raw("POST", JOBSETS.format(ns), ours, params={"dryRun": "All"})
+    assert made["spec"].get("suspend", False) is by_user
+    assert "kueue.x-k8s.io/queue-name" not in made["metadata"]["labels"]
 
 
 def the_job(bed: Testbed, ns: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from penstock.controller.coverage import is_active, is_gated
 from penstock.controller.engine import Adjusted, Observed, Opening, Outcome, Shape, Stage, State, Task, Unit, View
-from penstock.controller.names import PARALLELISM, QUEUE, QUEUED, UNIT
+from penstock.controller.names import PARALLELISM, QUEUE, QUEUED, SUSPEND, UNIT
 from penstock.controller.objects import (
     Lookup,
     Object,
@@ -162,6 +162,7 @@ class JobSet:
         labels = {**labels_of(made)}
         queue = str(labels.pop(QUEUE, "") or labels.get(QUEUED) or "")
         made.setdefault("metadata", {})["labels"] = labels | {QUEUED: queue}
+        _within(made, "metadata", "annotations")[SUSPEND] = _text(part(made, "spec").get("suspend") is True)
         _order(document, made)
         warnings = []
         steps = part(made, "spec").get("replicatedJobs")
@@ -431,6 +432,10 @@ def _hold(step: dict[str, Any], queue: str) -> list[str]:
     return [
         f"{step.get('name')}: activeDeadlineSeconds counts from when the Job is made, so the time in the queue counts"
     ]
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def _within(data: dict[str, Any], *path: str) -> dict[str, Any]:

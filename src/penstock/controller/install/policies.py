@@ -25,12 +25,15 @@ from penstock.controller.names import (
     PLACE,
     POD_GATE,
     POD_SET,
+    PRIORITY,
     QUEUE,
     QUEUED,
+    SUSPEND,
     UNIT,
     WORKFLOW_UID,
 )
 from penstock.controller.objects import Resource
+from penstock.formats.gates.marks import NEEDS
 
 Manifest = dict[str, Any]
 API = "admissionregistration.k8s.io/v1"
@@ -53,6 +56,9 @@ _PODS = ("", "v1", "pods")
 _WORKLOADS = ("kueue.x-k8s.io", "v1beta2", "workloads")
 _WORKLOAD_STATUS = ("kueue.x-k8s.io", "v1beta2", "workloads/status")
 
+_MAY_CREATE_PODS = "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()"
+_NO_ENGINE = {"name": "may-not-create-pods", "expression": f"!{_MAY_CREATE_PODS}"}
+
 Target = tuple[str, str, str]
 """Group, version, plural."""
 
@@ -73,6 +79,9 @@ def policies(
         found += _went_through(runs)
     if runs or others:
         found += _keep_queue(users, [*runs, *map(target_of, others)])
+        found += _label_first(users, [*runs, *map(target_of, others)])
+    if whole := [*runs, *[_JOB_SETS] * ("jobset" in engines), *map(target_of, others)]:
+        found += _keep_needs(users, whole)
     return found
 
 
@@ -126,7 +135,11 @@ def _one_queue(engines: Collection[str]) -> list[Manifest]:
         again=True,
     )
     if "jobset" in engines:
-        found += _mutating("penstock-one-queue-jobs", [_JOB_SETS, _JOBS], QUEUED, [_patched(label)], again=True)
+        # Where there is a LocalQueue called `default`, Kueue gives the label to what has none, and suspends it.
+        by_kueue = f"{cel.annotation('object', SUSPEND)}.orValue('') == 'false' && object.spec.?suspend.orValue(false)"
+        goes_on = f"({by_kueue} ? [JSONPatch{{op: 'replace', path: '/spec/suspend', value: false}}] : [])"
+        jobs = [_patched(f"{label} + {goes_on}")]
+        found += _mutating("penstock-one-queue-jobs", [_JOB_SETS, _JOBS], QUEUED, jobs, again=True)
     if "tekton" in engines:
         # A pipeline in a pipeline is a child like a TaskRun. What a user creates has no owner, and keeps its label for the webhook.
         owned = {"name": "has-an-owner", "expression": "has(object.metadata.ownerReferences)"}
@@ -177,6 +190,7 @@ def _keep_queue(users: Sequence[str], runs: Sequence[Target]) -> list[Manifest]:
             cel.implies(cel.has(cel.label("oldObject", QUEUE)), cel.same_label(QUEUE)),
             f"the label {QUEUE} is not changed after creation. Delete the run, and create it with another queue",
         ),
+        _priority("run"),
         _rule(
             cel.kept("labels", OURS, but=[UNIT]),
             f"labels that begin with {OURS} are not changed after creation. Delete the run, and create it anew",
@@ -187,6 +201,38 @@ def _keep_queue(users: Sequence[str], runs: Sequence[Target]) -> list[Manifest]:
         ),
     ]
     return _validating("penstock-keep-queue", runs, [QUEUE, QUEUED], rules, users)
+
+
+def _priority(what: str) -> Manifest:
+    """Read when the Workloads of the stages are made: some would have the old one."""
+    return _rule(
+        cel.implies(cel.has(cel.label("oldObject", PRIORITY)), cel.same_label(PRIORITY)),
+        f"the label {PRIORITY} is not changed after creation. Delete the {what}, and create it with another class",
+    )
+
+
+def _keep_needs(users: Sequence[str], runs: Sequence[Target]) -> list[Manifest]:
+    """What a workflow that is queued as a whole says that it needs. Engines copy annotations of a shared definition to its runs; whoever may create
+    pods is an engine, or could run anything without a queue."""
+    names = f"[{', '.join(map(cel.text, NEEDS))}]"
+    now, before = "object.metadata.?annotations[?k]", "oldObject.metadata.?annotations[?k]"
+    rule = _rule(
+        f"{names}.all(k, {now} == {before})",
+        f"annotations such as {NEEDS[0]} are not changed after creation: they say what the whole workflow holds. Delete the run, and create it anew",
+    )
+    return _validating("penstock-keep-needs", runs, [QUEUE, QUEUED], [rule], users, conditions=[_NO_ENGINE])
+
+
+def _label_first(users: Sequence[str], runs: Sequence[Target]) -> list[Manifest]:
+    """A queue's label that comes later holds nothing any more, so it must not look as if it did. Engines copy labels of shared definitions."""
+    engine = f"request.userInfo.username.startsWith('system:serviceaccount:') && {_MAY_CREATE_PODS}"
+    people = {"name": "not-an-engine", "expression": f"!({engine})"}
+    queued = f"{cel.has(cel.label('oldObject', QUEUE))} || {cel.has(cel.label('oldObject', QUEUED))}"
+    rule = _rule(
+        f"{cel.implies(cel.has(cel.label('object', QUEUE)), queued)}",
+        f"the label {QUEUE} counts when a run is created; later it would hold nothing. Delete the run, and create it with the label",
+    )
+    return _validating("penstock-label-first", runs, [QUEUE], [rule], users, conditions=[people])
 
 
 def _went_through(runs: Sequence[Target]) -> list[Manifest]:
@@ -236,8 +282,6 @@ def _keep_workflows(users: Sequence[str]) -> list[Manifest]:
 def _keep_hooks(users: Sequence[str]) -> list[Manifest]:
     """Hooks and exit handlers never wait; which nodes are those, Argo says in the status, which users may write. Whoever may create pods is Argo, or could
     run anything without a queue."""
-    may = "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()"
-    others = [{"name": "may-not-create-pods", "expression": f"!{may}"}]
     flag = "?nodeFlag.?hooked.orValue(false)"
     nodes = "object.?status.?nodes"
     rules = [
@@ -250,7 +294,7 @@ def _keep_hooks(users: Sequence[str]) -> list[Manifest]:
             "status.compressedNodes of a queued workflow is written by Argo alone: it says which nodes are hooks, and these do not wait",
         ),
     ]
-    return _validating("penstock-keep-hooks", [_WORKFLOWS], [QUEUE], rules, users, conditions=others)
+    return _validating("penstock-keep-hooks", [_WORKFLOWS], [QUEUE], rules, users, conditions=[_NO_ENGINE])
 
 
 def _keep_task_runs(users: Sequence[str]) -> list[Manifest]:
@@ -282,6 +326,7 @@ def _own_marks() -> list[Manifest]:
             cel.kept("annotations", OURS),
             f"annotations that begin with {OURS}, such as {PARALLELISM}, are written by the Penstock controller alone",
         ),
+        _priority("JobSet"),
     ]
 
 

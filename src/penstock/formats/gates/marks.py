@@ -40,6 +40,8 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
     TOLERATION: ("kueue.k8s.io/tolerations", "kueue.x-k8s.io/toleration", "kueue.x-k8s.io/tolerations"),
     NODE_SELECTOR: ("kueue.x-k8s.io/node-selector",),
 }
+NEEDS = tuple(one for name, also in _ALSO.items() for one in (name, *also))
+"""All names of the three annotations."""
 MOST_ANNOTATED = 256 * 1024
 """The most bytes of all annotations of one object, names included."""
 
@@ -168,12 +170,11 @@ def _declaration(document: Document, name: str, known: str, text: Any) -> Any:
     try:
         found = json.loads(text) if isinstance(text, str) else None
         if name == MAX_RESOURCES and isinstance(found, dict):
-            for amount in found.values():
-                quantity.parse(amount)
+            if any(quantity.parse(amount) < 0 for amount in found.values()):
+                found = None
     except (ValueError, TypeError, RecursionError):
         found = None
-    wanted: type = list if name == TOLERATION else dict
-    if not isinstance(found, wanted):
+    if not _fits(name, found):
         example = {MAX_RESOURCES: '{"cpu": "8"}', TOLERATION: '[{"key": "gpu"}]', NODE_SELECTOR: '{"pool": "gpu"}'}[
             name
         ]
@@ -185,6 +186,15 @@ def _declaration(document: Document, name: str, known: str, text: Any) -> Any:
             f"write {known}: '{example}'",
         )
     return found
+
+
+def _fits(name: str, found: Any) -> bool:
+    """Is it of the right type, and what is in it too?"""
+    if name == TOLERATION:
+        return isinstance(found, list) and all(isinstance(one, dict) for one in found)
+    if name == NODE_SELECTOR:
+        return isinstance(found, dict) and all(isinstance(text, str) for text in found.values())
+    return isinstance(found, dict)
 
 
 def needs(

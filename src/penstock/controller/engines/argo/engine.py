@@ -18,7 +18,9 @@ from penstock.controller.engines.argo.static import STAGES, order, read
 from penstock.controller.engines.argo.stopping import OPENED, WHOLE, WORKFLOWS, Stopping, is_stopping, under_way
 from penstock.controller.objects import Lookup, Object, Write, annotations_of, labels_of, name_of, namespace_of, part
 from penstock.controller.workload import timestamp
-from penstock.formats.gates.marks import MARK, MAX_RESOURCES, NODE_SELECTOR, TOLERATION
+from penstock.errors import UserError
+from penstock.formats.documents import Document
+from penstock.formats.gates.marks import MARK, MAX_RESOURCES, NODE_SELECTOR, TOLERATION, declared
 from penstock.formats.gates.peak import peaks
 from penstock.formats.pods.requests import amounts
 
@@ -192,13 +194,13 @@ def _finished(nodes: Nodes, run: str, members: Sequence[Mapping[str, Any]]) -> t
 
 
 def _whole(seen: Observed) -> View:
-    said = annotations_of(seen.main)
+    said, document = annotations_of(seen.main), Document(seen.main)
     try:
-        resources = json.loads(str(said.get(MAX_RESOURCES) or "{}"))
-        tolerations = json.loads(str(said.get(TOLERATION) or "[]"))
-        selector = json.loads(str(said.get(NODE_SELECTOR) or "{}"))
-    except ValueError:
-        return View(problem=f"its annotations {MAX_RESOURCES}, {TOLERATION} or {NODE_SELECTOR} are no JSON")
+        resources = declared(document, MAX_RESOURCES) or {}
+        tolerations = declared(document, TOLERATION) or ()
+        selector = declared(document, NODE_SELECTOR) or {}
+    except UserError as error:
+        return View(problem="; ".join(one.message for one in error.problems))
     shape = Shape(1, amounts(resources), selector, tuple(tolerations))
     opened = said.get(OPENED) == "true"
     held = not opened and part(seen.main, "spec").get("suspend") is True
