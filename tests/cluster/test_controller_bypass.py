@@ -29,6 +29,7 @@ from tests.cluster.test_jobset import after, job, jobset
 
 Object = dict[str, Any]
 GATE = "penstock/admission"
+PRIORITY = "kueue.x-k8s.io/priority-class"
 OURS = "ValidatingAdmissionPolicy 'penstock-"
 
 
@@ -249,6 +250,7 @@ def test_a_copy_of_a_gated_manifest_proves_nothing(ana: Attempt) -> None:
             {"templates": [{"name": "main", "dag": {"tasks": [{"name": "onExit", "template": "small"}]}}]},
             "looks like an exit",
         ),
+        ({"artifactGC": {"podSpecPatch": "containers: [{name: main, image: mine}]"}}, "run what Argo wrote"),
     ],
 )
 def test_a_disguise_is_refused(ana: Attempt, place: Object, said: str) -> None:
@@ -296,6 +298,31 @@ def test_its_queue_and_our_notes_stay(ana: Attempt) -> None:
     ana.refused(where, {"metadata": {"labels": {"penstock/queue": "elsewhere"}}})
     ana.refused(where, {"metadata": {"annotations": {"penstock/stages": "[]"}}})
     ana.refused(where, {"metadata": {"annotations": {"penstock/gate": None}}})
+
+
+def test_its_priority_and_its_needs_stay(ana: Attempt) -> None:
+    """A place in line that is better, or a smaller reservation for the same pods."""
+    document = queued(three_stages("w"), unit="workflow", **{PRIORITY: "low"})
+    document["metadata"]["annotations"]["kueue.k8s.io/max-resources"] = '{"cpu": "3"}'
+    ana.create(document)
+    where = path(ana.ns, "w")
+    ana.refused(where, {"metadata": {"labels": {PRIORITY: "high"}}})
+    ana.refused(where, {"metadata": {"annotations": {"kueue.k8s.io/max-resources": '{"cpu": "1"}'}}})
+    ana.refused(where, {"metadata": {"annotations": {"kueue.x-k8s.io/node-selector": '{"pool": "a"}'}}})
+    ana.refused(where, {"spec": {"artifactGC": {"podSpecPatch": "containers: [{name: main, image: mine}]"}}})
+    ana.waits()
+    ana.let_go()
+    ends(ana)
+
+
+def test_a_label_that_comes_too_late_is_refused(ana: Attempt) -> None:
+    """What runs without a queue goes on without one, and does not look as if it were in one."""
+    document = three_stages("free")
+    ana.exempt.append("free")
+    ana.create({**document, "spec": {**document["spec"], "suspend": True}})
+    ana.refused(path(ana.ns, "free"), {"metadata": {"labels": {QUEUE: "main"}}})
+    ana.edit(path(ana.ns, "free"), {"spec": {"suspend": None}})
+    assert argo_runs.until_over(ana.bed, ana.ns, "free")["status"]["phase"] == "Succeeded"
 
 
 def test_whoever_resumes_it_gets_pods_that_wait(ana: Attempt) -> None:

@@ -17,7 +17,7 @@ from testbed.instance import Testbed
 from tests.cluster.argo_runs import create, flow, node, step, until, until_over
 from tests.cluster.controlled import Controlled, Witness
 from tests.cluster.kueue_protocol import Desk
-from tests.cluster.test_controller_argo import finished, is_now, queued
+from tests.cluster.test_controller_argo import QUEUE, finished, is_now, queued
 
 Object = dict[str, Any]
 PATIENCE = 300
@@ -95,3 +95,52 @@ def ends(witness: Witness, task: str) -> set[int]:
         if one["name"] == "main"
     )
     return {one["exitCode"] for one in ended if "exitCode" in one}
+
+
+JOB = f"""\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: made
+spec:
+  backoffLimit: 0
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{{name: main, image: "{BUSYBOX}", command: [sh, -c, "sleep {{{{workflow.parameters.n}}}}"], resources: {{requests: {{cpu: 100m}}}}}}]
+"""
+
+
+def test_a_job_that_a_step_creates_waits_by_itself(bed: Testbed, desk: Desk) -> None:
+    """Neither Argo nor Penstock starts its pods: Kueue lets it go when there is quota, stops it when that is taken away, and lets it go on."""
+    may_create_jobs(bed, desk.namespace)
+    desk.workload("other", count=2, cpu="100m", priority=100)
+    bed.wait(lambda: holds(desk.get("other"), "Admitted"), "the other one to be admitted")
+    resource = {"action": "create", "manifest": JOB, "successCondition": "status.succeeded > 0"}
+    document = flow("w", [step("make", "make")], {"name": "make", "resource": resource})
+    document["spec"]["arguments"] = {"parameters": [{"name": "n", "value": "5"}]}
+    where = f"/apis/batch/v1/namespaces/{desk.namespace}/jobs/made"
+    with Witness(bed, desk.namespace) as witness:
+        create(bed, desk.namespace, queued(document))
+        made = bed.wait(lambda: bed.found(where), "the Job", PATIENCE)
+        assert made["metadata"]["labels"][QUEUE] == "main"
+        bed.wait(lambda: desk.read(desk.path("workloads"))["items"][1:], "a Workload of its own", PATIENCE)
+        assert bed.get(where)["spec"]["suspend"], "it waits"
+        desk.finish("other")
+        found = until_over(bed, desk.namespace, "w", PATIENCE)
+        assert found["status"]["phase"] == "Succeeded", found["status"].get("message")
+    assert witness.most_held("cpu", without="other") == 100, "the stage asked for the pods of the Job, too"
+
+
+def may_create_jobs(bed: Testbed, namespace: str) -> None:
+    """The service account that workflows of this namespace run as."""
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "jobs", "namespace": namespace}}
+    role = {"kind": "Role", "name": "jobs", "apiGroup": "rbac.authorization.k8s.io"}
+    rules = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]}]
+    account = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+    bed.apply(
+        [
+            rbac | {"kind": "Role", "rules": rules},
+            rbac | {"kind": "RoleBinding", "roleRef": role, "subjects": [account]},
+        ]
+    )

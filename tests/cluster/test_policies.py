@@ -56,7 +56,11 @@ def controller(bed: Testbed) -> Iterator[Api]:
 def member(bed: Testbed) -> Iterator[Api]:
     """Somebody who may write all kinds of runs, and no pods."""
     api = person(bed, "member")
-    runs = [("argoproj.io", ["workflows"]), ("tekton.dev", ["pipelineruns", "taskruns"]), ("jobset.x-k8s.io", ["jobsets"])]
+    runs = [
+        ("argoproj.io", ["workflows"]),
+        ("tekton.dev", ["pipelineruns", "taskruns"]),
+        ("jobset.x-k8s.io", ["jobsets"]),
+    ]
     rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "policies-member"}}
     rules = [{"apiGroups": [group], "resources": kinds, "verbs": ["*"]} for group, kinds in runs]
     role = {"kind": "ClusterRole", "name": "policies-member", "apiGroup": "rbac.authorization.k8s.io"}
@@ -517,7 +521,12 @@ def test_the_queue_of_kueue_s_own_is_kueue_s_matter(bed: Testbed, ns: str, user:
 def test_a_queue_called_default_does_not_suspend_what_is_ours(bed: Testbed, ns: str, by_user: bool) -> None:
     """Kueue gives the queue `default`, where there is one, to every JobSet without a label, and suspends it."""
     spec = {"clusterQueue": "nowhere"}
-    queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "default"}, "spec": spec}
+    queue = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": "default"},
+        "spec": spec,
+    }
     bed.raw("POST", f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{ns}/localqueues", queue)
     plain = job_set("kueue", {})
     del plain["metadata"]["annotations"]

@@ -169,9 +169,8 @@ def declared(document: Document, name: str, *more: Mapping[str, Any]) -> Any:
 def _declaration(document: Document, name: str, known: str, text: Any) -> Any:
     try:
         found = json.loads(text) if isinstance(text, str) else None
-        if name == MAX_RESOURCES and isinstance(found, dict):
-            if any(quantity.parse(amount) < 0 for amount in found.values()):
-                found = None
+        if name == MAX_RESOURCES and isinstance(found, dict) and _least(found.values()) < 0:
+            found = None
     except (ValueError, TypeError, RecursionError):
         found = None
     if not _fits(name, found):
@@ -186,6 +185,10 @@ def _declaration(document: Document, name: str, known: str, text: Any) -> Any:
             f"write {known}: '{example}'",
         )
     return found
+
+
+def _least(amounts: Iterable[Any]) -> int:
+    return min(map(quantity.parse, amounts), default=0)
 
 
 def _fits(name: str, found: Any) -> bool:

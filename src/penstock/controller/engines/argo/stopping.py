@@ -112,8 +112,9 @@ class Stopping:
     def _moment(self, which: str) -> float | None:
         """A time in the note, if it is one, and past."""
         found = self.under_way.get(which)
-        number = isinstance(found, int | float) and not isinstance(found, bool)
-        return float(found) if number and 0 < found <= self.seen.now else None
+        if not isinstance(found, int | float) or isinstance(found, bool):
+            return None
+        return float(found) if 0 < found <= self.seen.now else None
 
     def _suspend(self) -> Write:
         suspended = part(self.seen.main, "spec").get("suspend") is True
