@@ -1,4 +1,4 @@
-"""The controller under trouble, on the real Argo and the real Kueue: killed, cut off, told that it is out of date, with a slow store.
+"""The controller under trouble, on the real Argo, Tekton and JobSet and the real Kueue: killed, cut off, told that it is out of date, with a slow store.
 
 Whatever happens, each workflow ends, each of its tasks runs to its end once, and its pods never ask for more than is held. A few minutes; with
 `PENSTOCK_CHAOS=all` a hundred workflows at a time and two hundred kills.
@@ -35,7 +35,8 @@ from tests.cluster.test_controller_shell import restart
 FULL = os.environ.get("PENSTOCK_CHAOS") == "all"
 MANY, FEW = (100, 40) if FULL else (12, 8)
 KILLS = 200 if FULL else 10
-PARTS = ("kueue", "kwok", "argo")
+ENGINES = ("argo", "tekton", "jobset")
+PARTS = ("kueue", "kwok", *ENGINES)
 SEED = int(os.environ.get("PENSTOCK_CHAOS_SEED", "15"))
 
 
@@ -54,7 +55,7 @@ def tell(what: str, counts: dict[str, int]) -> None:
 
 def test_three_teams_borrow_and_preempt(bed: Testbed) -> None:
     crowd = Crowd(bed, MANY, SEED)
-    with Controlled(bed, ["argo"]), Witness(bed, *crowd.namespaces) as witness:
+    with Controlled(bed, ENGINES), Witness(bed, *crowd.namespaces) as witness:
         crowd.submit()
         crowd.until_over(900)
         counts = crowd.check(witness)
@@ -69,7 +70,7 @@ def test_killed_at_random_moments(bed: Testbed) -> None:
     while kills < KILLS:
         rounds += 1
         crowd = Crowd(bed, MANY, SEED + rounds)
-        with Controlled(bed, ["argo"]) as controller, Witness(bed, *crowd.namespaces) as witness:
+        with Controlled(bed, ENGINES) as controller, Witness(bed, *crowd.namespaces) as witness:
             submitting = threading.Thread(target=crowd.submit)
             submitting.start()
             while (kills < KILLS * rounds or FULL) and not crowd.over():
@@ -105,7 +106,7 @@ def test_slow_store_and_a_restart_of_the_server(bed: Testbed) -> None:
         time.sleep(dice.uniform(0.1, 0.6))
         os.kill(store, signal.SIGCONT)
 
-    with Controlled(bed, ["argo"]), Witness(bed, *crowd.namespaces) as witness:
+    with Controlled(bed, ENGINES), Witness(bed, *crowd.namespaces) as witness:
         with meanwhile(slow, lambda: dice.uniform(0.2, 1)) as done:
             crowd.submit()
             for _ in range(4 if FULL else 1):
@@ -139,7 +140,7 @@ class Rough(Client):
 
 def test_conflicts_lost_answers_and_watches_that_end_each_second(bed: Testbed) -> None:
     crowd = Crowd(bed, FEW, SEED + 200)
-    installed = Controlled(bed, ["argo"])
+    installed = Controlled(bed, ENGINES)
     settings = Settings(
         namespace="penstock-system",
         elect=False,
@@ -154,7 +155,7 @@ def test_conflicts_lost_answers_and_watches_that_end_each_second(bed: Testbed) -
     )
     out = io.StringIO()
     with Rough(connect(files=[installed.kubeconfig])) as client:
-        running = manager(client, settings, engines(["argo"]), Log(out))
+        running = manager(client, settings, engines(ENGINES), Log(out))
         thread = threading.Thread(target=running.run, daemon=True)
         thread.start()
         try:
