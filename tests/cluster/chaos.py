@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -184,19 +184,46 @@ class Crowd:
         assert phases == {"Succeeded": len(self.documents)}, (phases, self._failed())
         self.bed.wait(self.finished, "all that was held to be given back", 60)
         ended: dict[Run, dict[str, set[str]]] = {}
-        evicted = set()
+        evicted, stopped = set(), _ended_while_stopped(witness)
         for _, _, kind, obj in witness.events:
             meta = obj["metadata"]
             if kind == "Workload" and condition(dict(obj), "Evicted").get("status") == "True":
                 evicted.add((meta["uid"], condition(dict(obj), "Evicted")["lastTransitionTime"]))
-            if kind == "Pod" and obj.get("status", {}).get("phase") == "Succeeded":
+            ended_well = kind == "Pod" and obj.get("status", {}).get("phase") == "Succeeded"
+            if ended_well and meta["uid"] not in stopped:
                 run, task = task_of(obj)
                 ended.setdefault(run, {}).setdefault(task, set()).add(meta["uid"])
         twice = {(key, name) for key, names in ended.items() for name, uids in names.items() if len(uids) > 1}
-        assert not twice, f"tasks that ran to their end more than once: {sorted(twice)}"
+        assert not twice, (
+            f"tasks that ran to their end more than once: {sorted(twice)}\n{self._history(witness, twice)}"
+        )
         assert {key: len(names) for key, names in ended.items()} == self.tasks, "tasks that were never run"
         kinds = Counter(document["kind"] for _, document in self.documents)
-        return {**witness.check(), **{f"{kind}s": kinds[kind] for kind in KINDS}, "evictions": len(evicted)}
+        return {
+            **witness.check(),
+            **{f"{kind}s": kinds[kind] for kind in KINDS},
+            "evictions": len(evicted),
+            "stopped as they ended": len(stopped),
+        }
+
+    def _history(self, witness: Witness, tasks: Collection[tuple[Run, str]]) -> str:
+        """All that was seen of the pods of some tasks, and of the Workloads in their namespaces meanwhile."""
+        lines, uids = [], set()
+        spaces = {run[0] for run, _ in tasks}
+        for version, what, kind, obj in sorted(witness.events, key=lambda one: one[0]):
+            meta, status = obj["metadata"], obj.get("status", {})
+            if kind == "Pod" and meta["namespace"] in spaces and (meta["uid"] in uids or task_of(obj) in tasks):
+                uids.add(meta["uid"])
+                by = [(one.get("manager"), one.get("time")) for one in meta.get("managedFields", ())]
+                gates = obj["spec"].get("schedulingGates")
+                deleted = meta.get("deletionTimestamp")
+                said = f"phase={status.get('phase')} deleted={deleted} gates={gates} {meta.get('finalizers')} {by}"
+                lines.append(f"{version} {what} Pod {meta['name']} {meta['uid'][:8]} {said}")
+            owners = {one["name"] for one in meta.get("ownerReferences", ())} if kind == "Workload" else set()
+            if any(run[0] == meta["namespace"] and run[2] in owners for run, _ in tasks):
+                told = [f"{one['type']}={one['status']} ({one['reason']})" for one in status.get("conditions", ())]
+                lines.append(f"{version} {what} Workload {meta['name']} {told} {status.get('reclaimablePods')}")
+        return "\n".join(lines)
 
     def _failed(self) -> list[str]:
         found = []
@@ -211,6 +238,19 @@ class Crowd:
                 ]
                 found.append(f"{one['kind']} {meta['namespace']}/{meta['name']}: {said} {'; '.join(nodes)}")
         return found
+
+
+def _ended_while_stopped(witness: Witness) -> set[str]:
+    """Pods of Jobs that ended by themselves after the Job's controller had decided to stop them. It takes its finalizer off, then deletes them, and does
+    not count them, whatever they did in between; those that it counts it never deletes while their JobSet is there. All others count strictly."""
+    return {
+        obj["metadata"]["uid"]
+        for _, _, kind, obj in witness.events
+        if kind == "Pod"
+        and obj.get("status", {}).get("phase") == "Succeeded"
+        and JOB_SET in labels_of(obj)
+        and obj["metadata"].get("deletionTimestamp")
+    }
 
 
 def phase_of(one: Object) -> str:

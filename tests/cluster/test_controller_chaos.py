@@ -41,12 +41,16 @@ SEED = int(os.environ.get("PENSTOCK_CHAOS_SEED", "15"))
 
 
 @pytest.fixture(scope="module")
-def bed() -> Iterator[Testbed]:
-    """Its own: the API server is restarted and the store stopped."""
+def bed(request: pytest.FixtureRequest) -> Iterator[Testbed]:
+    """Its own: the API server is restarted and the store stopped. Its logs stay if a test has failed."""
     if absent := binaries.missing(programs(PARTS)):
         pytest.skip(f"not built: {', '.join(absent)}")
-    with Testbed.start(*PARTS) as started:
-        yield started
+    started, before = Testbed.start(*PARTS), request.session.testsfailed
+    yield started
+    failed = request.session.testsfailed > before
+    started.stop(keep=failed)
+    if failed:
+        print(f"\nlogs: {started.dir / 'log'}")
 
 
 def tell(what: str, counts: dict[str, int]) -> None:
