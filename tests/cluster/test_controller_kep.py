@@ -252,6 +252,6 @@ def test_a_job_set_holds_the_stage_that_runs(bed: Testbed, desk: Desk) -> None:
         desk.finish("other")
         test_jobset.reaches(bed, where, "Completed")
         bed.wait(lambda: finished(desk), "all Workloads to be finished")
-    assert witness.check()["most pods"] == 6
+    assert witness.check()["most pods"] <= 6
     assert witness.most_held("cpu", without="other") == 6000
     assert pod_counts(desk) == {"a": 2, "b": 6, "c": 2, "other": 4}
