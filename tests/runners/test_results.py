@@ -48,8 +48,8 @@ def squares(xs: list[int], more: int = 1) -> list[int]:
 @workflow
 def everything(n: int = 4):
     xs = numbers(n)
-    both = squares(xs, n)
     ys = [square(x) for x in xs]
+    both = squares(xs, n)
     y = total(ys)
     while y < 100:
         y = total([y, 50])

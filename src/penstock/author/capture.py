@@ -18,7 +18,7 @@ from penstock.author.annotations import hints_of
 from penstock.author.code_digest import code_digest
 from penstock.errors import Source
 from penstock.expressions.parse import Expr, simple_path
-from penstock.graph.model import Function, Workflow
+from penstock.graph.model import Function, Step, Workflow
 
 FunctionKey = tuple[str, str, str]
 """Module, name and code, as a Function step has them."""
@@ -53,6 +53,11 @@ def cached_digests() -> Iterator[None]:
         _digests = before
 
 
+def is_loading() -> bool:
+    """Is a file being loaded? Nothing that was compiled changes meanwhile."""
+    return _digests is not None
+
+
 def recorded(function: Callable[..., Any]) -> str:
     """Remembers the function. Returns the digest of its code."""
     if _digests is not None and function in _digests:
@@ -83,6 +88,31 @@ def function_keys(workflow: Workflow) -> list[FunctionKey]:
             if isinstance(step.action, Function):
                 found[step.action.module, step.action.name, step.action.code] = None
     return list(found)
+
+
+def as_it_is_now(workflow: Workflow) -> Workflow:
+    """The workflow with the code of its functions as it is now: since its jobs were made, what they read may have been set anew."""
+    now: dict[FunctionKey, str] = {}
+    for key in function_keys(workflow):
+        if key in captured and (code := recorded(captured[key].function)) != key[2]:
+            now[key] = code
+    return _with_code(workflow, now) if now else workflow
+
+
+def _with_code(workflow: Workflow, now: dict[FunctionKey, str]) -> Workflow:
+    def changed(step: Step) -> Step:
+        action = step.action
+        if not isinstance(action, Function) or (action.module, action.name, action.code) not in now:
+            return step
+        code = now[action.module, action.name, action.code]
+        return dataclasses.replace(step, action=dataclasses.replace(action, code=code))
+
+    return dataclasses.replace(
+        workflow,
+        steps=tuple(map(changed, workflow.steps)),
+        on_exit=tuple(map(changed, workflow.on_exit)),
+        definitions=tuple(_with_code(one, now) for one in workflow.definitions),
+    )
 
 
 def declared(workflow: Workflow) -> dict[str, Any]:

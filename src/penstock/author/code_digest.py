@@ -42,7 +42,7 @@ def installed() -> tuple[str, ...]:
     return tuple({paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_PENSTOCK})
 
 
-def _is_authors(module_name: str | None) -> bool:
+def is_authors(module_name: str | None) -> bool:
     module = sys.modules.get(module_name or "")
     if module is None:
         return True
@@ -85,7 +85,7 @@ def _visit(thing: Any, parts: _Parts) -> None:
 
 def _visit_class(cls: type, parts: _Parts) -> None:
     for base in cls.__bases__:
-        if base is not object and _is_authors(base.__module__):
+        if base is not object and is_authors(base.__module__):
             _visit(base, parts)
     if has_plain_form(cls) and not issubclass(cls, enum.Enum):
         _declared(cls, parts)
@@ -112,7 +112,7 @@ def _names(function: types.FunctionType, parts: _Parts) -> None:
     for name in _of_code(function.__code__, "imports", lambda: sorted(set(_imports(function.__code__)))):
         _imported(name, parts)
     closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
-    names = _of_code(function.__code__, "names", lambda: sorted(set(_code_names(function.__code__)) | set(closure)))
+    names = _of_code(function.__code__, "names", lambda: sorted(set(code_names(function.__code__)) | set(closure)))
     for name in names:
         if name in closure:
             try:
@@ -130,7 +130,7 @@ def _names(function: types.FunctionType, parts: _Parts) -> None:
 
 def _attributes(module: types.ModuleType, names: list[str], parts: _Parts, seen: set[int]) -> None:
     """What the code reaches through a module of the author's: `cfg.CFG` counts as `CFG` does after `from cfg import CFG`."""
-    if id(module) in seen or not _is_authors(module.__name__):
+    if id(module) in seen or not is_authors(module.__name__):
         return
     seen.add(id(module))
     for name in names:
@@ -179,21 +179,21 @@ def _imported(name: str, parts: _Parts) -> None:
         parts[(name, text)] = ("module", text)
 
 
-def _code_names(code: types.CodeType) -> Iterator[str]:
+def code_names(code: types.CodeType) -> Iterator[str]:
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _code_names(constant)
+            yield from code_names(constant)
 
 
 def _used(name: str, value: Any, parts: _Parts) -> None:
     """A value that the code reaches by a name, and what it holds. Tasks have a `__wrapped__`, as other decorators have."""
     if isinstance(value, types.ModuleType):
-        if _is_authors(value.__name__):
+        if is_authors(value.__name__):
             _visit_module(value, parts)
         return
     if isinstance(value, types.FunctionType | type) or hasattr(value, "__wrapped__"):
-        if _is_authors(getattr(value, "__module__", None)):
+        if is_authors(getattr(value, "__module__", None)):
             _visit(value, parts)
         return
     text = _data(value, parts, 0)
@@ -222,7 +222,7 @@ def _data(value: Any, parts: _Parts, depth: int) -> str:
         return getattr(value, "__qualname__", value.__name__)
     if isinstance(value, enum.Enum | re.Pattern | Path | decimal.Decimal | range):
         return repr(value)
-    if _is_authors(type(value).__module__):
+    if is_authors(type(value).__module__):
         _visit(type(value), parts)
         return f"{type(value).__qualname__}({again(getattr(value, '__dict__', {}))})"
     return type(value).__qualname__
@@ -237,7 +237,7 @@ def _visit_module(module: types.ModuleType, parts: _Parts) -> None:
         origin = (
             value if isinstance(value, types.ModuleType) else sys.modules.get(getattr(value, "__module__", None) or "")
         )
-        if isinstance(origin, types.ModuleType) and origin is not module and _is_authors(origin.__name__):
+        if isinstance(origin, types.ModuleType) and origin is not module and is_authors(origin.__name__):
             _visit_module(origin, parts)
 
 

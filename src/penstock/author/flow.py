@@ -1,6 +1,7 @@
 """`@workflow`: a Python function whose source is also a graph. Called by authors.
 
-A call of the function runs it as ordinary Python. `.graph` compiles its source, once, when it is first read.
+A call of the function runs it as ordinary Python. `.graph` compiles its source when it is first read, and again when something that it
+names was defined anew since: in a notebook, a cell with a task or a constant is run again and again.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
+from penstock.author.capture import is_loading
 from penstock.author.errors import author_error, author_line, or_broken
 from penstock.author.jobs import Authored, plain_call
 from penstock.errors import instead, nearest
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_checked: ContextVar[set[int] | None] = ContextVar("checked", default=None)
+"""Workflow functions that were looked at since somebody asked for a graph: one that is called a thousand times is looked at once."""
 
 OPTIONS = (
     "name",
@@ -62,17 +67,39 @@ class WorkflowFunction(Authored, Generic[P, R]):
         self.given = dict(given)
         self.name = given.get("name") or function.__name__.strip("_") or function.__name__
         self.source = author_line()
+        self._graph: model.Workflow | None = None
+        self._made_of: Any = None
+        """The fingerprint of what the graph was made of; None: not known yet."""
         functools.update_wrapper(self, function)
-
-    @functools.cached_property
-    def _compiled(self) -> model.Workflow:
-        from penstock.author.compiler.compile import compile_workflow
-
-        return compile_workflow(self.function, self.name, self.given, self.source)
 
     @property
     def graph(self) -> model.Workflow:
-        return self._compiled
+        checked = _checked.get()
+        if is_loading() or (checked is not None and id(self) in checked):
+            return self._compiled() if self._graph is None else self._graph
+        token = _checked.set(checked if checked is not None else set())
+        try:
+            return self._as_it_is_now()
+        finally:
+            _checked.reset(token)
+
+    def _as_it_is_now(self) -> model.Workflow:
+        from penstock.author.reached import fingerprint, same
+
+        checked = _checked.get()
+        assert checked is not None
+        checked.add(id(self))
+        made_of = fingerprint(self.function)
+        if self._made_of is not None and not same(made_of, self._made_of):
+            self._graph = None
+        self._made_of = made_of
+        return self._compiled() if self._graph is None else self._graph
+
+    def _compiled(self) -> model.Workflow:
+        from penstock.author.compiler.compile import compile_workflow
+
+        self._graph = compile_workflow(self.function, self.name, self.given, self.source)
+        return self._graph
 
     @property
     def signature(self) -> inspect.Signature:

@@ -7,7 +7,7 @@ a notebook (`__main__`), closures and the like are packed by value, with cloudpi
 different roots, so that the zip can hold two files called flow.py.
 
     manifest.json    roots: module -> [path in the zip, path where it was, is it a package], and the folders they were in;
-                     functions: module, name, code -> root, and the module's name or the pickle
+                     functions: module, name, code -> root, and the module's name or the pickle; values: what modules were given after their import
     0/flow.py        …
     0.pickle
 """
@@ -28,6 +28,7 @@ from typing import Any
 
 from penstock.author.capture import CapturedFunction, FunctionKey, captured, function_keys
 from penstock.author.code_digest import installed
+from penstock.author.reached import set_since_import
 from penstock.errors import AuthorError, Problem
 from penstock.graph.model import Workflow
 
@@ -53,6 +54,8 @@ def pack(workflow: Workflow) -> tuple[bytes, Manifest] | None:
             entry["pickle"] = f"{len(functions)}.pickle"
             files[entry["pickle"]] = _by_value(key, known)
         root.take(known, file_too="as" in entry or known.function.__module__ != "__main__")
+        if values := set_since_import(known.function, root.file_of):
+            entry["values"] = values
         functions.append(entry)
     if not functions:
         return None
@@ -83,6 +86,12 @@ class _Root:
 
     def as_data(self) -> dict[str, Any]:
         return {"modules": dict(sorted(self.modules.items())), "folders": list(self.folders)}
+
+    def file_of(self, module: str) -> Path | None:
+        """The source that workers make this module of; None if they do not: it is installed, or sent by value."""
+        if module not in self.modules:
+            return None
+        return Path(self.modules[module][1]) if self.modules[module][0] else None
 
     def take(self, known: CapturedFunction, file_too: bool) -> None:
         """The function's module and all modules of the author's that it imports."""

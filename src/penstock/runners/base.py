@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from penstock.author.capture import as_it_is_now
+from penstock.author.flow import WorkflowFunction
 from penstock.author.jobs import Authored
 from penstock.errors import NotFound, PenstockError, PlanError, Problem
 from penstock.graph.model import Workflow
@@ -20,8 +22,10 @@ class RunFailed(PenstockError):
 
 
 def graph_of(workflow: Authored | Workflow) -> Workflow:
-    """The graph of what an author wrote."""
-    return workflow.graph if isinstance(workflow, Authored) else workflow
+    """The graph of what an author wrote, with the code of its functions as it is now."""
+    if isinstance(workflow, WorkflowFunction):
+        return workflow.graph
+    return as_it_is_now(workflow.graph if isinstance(workflow, Authored) else workflow)
 
 
 def single_result(of: str, outputs: Mapping[str, Any]) -> Any:

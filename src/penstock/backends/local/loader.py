@@ -59,11 +59,15 @@ class Loader:
         root, entry = entries[module, name, code]
         self._enter(root)
         if "as" in entry:
-            return root, _named(_import(entry["as"], ""), name)
+            found = _named(_import(entry["as"], ""), name)
+            _set_values(entry)
+            return root, found
         if not self._blobs.pickles:
             fix = "move it into a module, or set PENSTOCK_PICKLES=yes"
             raise _refused(f"{name}() was packed as a pickle, and PENSTOCK_PICKLES=no forbids pickles", fix, "P749")
-        return root, _unpickled(self._folder(bundle) / entry["pickle"], name)
+        found = _unpickled(self._folder(bundle) / entry["pickle"], name)
+        _set_values(entry)
+        return root, found
 
     def _enter(self, root: _Root) -> None:
         if root is self._current:
@@ -222,6 +226,23 @@ class _FromBundle:
         except OSError:
             pass
         return compile(data, str(shown), "exec", dont_inherit=True)
+
+
+def _set_values(entry: dict[str, Any]) -> None:
+    """What the author's process gave to modules after their import: `cfg.LIMIT = 5`."""
+    for name, attribute, text in entry.get("values", ()):
+        module = sys.modules.get(name)
+        if module is None or repr(getattr(module, attribute, None)) == text:
+            continue
+        import ast
+
+        value: Any = ast.literal_eval(text)
+        known: Any = getattr(module, attribute, None)
+        if type(known) is not type(value) or not isinstance(known, dict | set | list):
+            setattr(module, attribute, value)
+            continue
+        known.clear()  # the same object: others may have imported it by its name
+        known.extend(value) if isinstance(known, list) else known.update(value)
 
 
 def _refused(message: str, fix: str, code: str = "P702") -> UserError:
