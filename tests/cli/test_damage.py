@@ -67,6 +67,7 @@ def test_a_flipped_byte_is_told_and_healed(penstock: Run, tmp_path: Path, size: 
         f"could not be run: P719 the stored value {digest} is damaged, made by task make" in told
         and "run it again" in told
     )
+    assert "penstock logs" in told and "penstock retry" not in told
     assert result(penstock, "-p", "salt=1") == expected + 1
     damage(only_blob(tmp_path, size), how)
     assert result(penstock, "--fresh") == expected

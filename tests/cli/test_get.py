@@ -98,6 +98,9 @@ def test_nothing_is_overwritten_unless_asked(penstock: Penstock, tmp_path: Path)
     found = penstock("get", "@/gz-2")
     assert found.code == 2 and "P582" in found.err and (tmp_path / "out.gz").read_text() == "mine"
     assert penstock("get", "@/gz-2", "--force").code == 0 and (tmp_path / "out.gz").read_text() == "zipped 3"
+    before = (tmp_path / "out.gz").stat()
+    assert penstock("get", "@/gz-2").code == 0, "it is there already, with this content"
+    assert (tmp_path / "out.gz").stat() == before
 
 
 def test_as_json(penstock: Penstock, tmp_path: Path) -> None:

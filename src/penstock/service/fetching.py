@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,6 +104,7 @@ def fetch(parts: Sequence[Part], folder: Path, settings: Settings, force: bool =
         targets = _targets(part, files, place, {path for _, path in wanted})
         wanted += zip(files, targets, strict=True)
         found.append(Fetched(part, rest, targets, objects))
+    wanted = [(stored, path) for stored, path in wanted if not _is_it(stored, path)]
     there = [path for _, path in wanted if path.exists() or path.is_symlink()]
     if there and not force:
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
@@ -115,6 +117,14 @@ def fetch(parts: Sequence[Part], folder: Path, settings: Settings, force: bool =
     for stored, path in wanted:
         _lay(stored, path, blobs)
     return found
+
+
+def _is_it(stored: Stored, path: Path) -> bool:
+    """Is this file there already, with this content? A task that ran in this folder may have left it."""
+    if stored.kind != "file" or path.is_symlink() or not path.is_file() or path.stat().st_size != stored.size:
+        return False
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" == stored.digest
 
 
 def _targets(part: Part, files: Sequence[Stored], place: Path, taken: set[Path]) -> list[Path]:

@@ -25,6 +25,14 @@ _ARITHMETIC: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Mod: ("%", operator.mod),
     ast.Pow: ("**", operator.pow),
 }
+_OF_CONSTANTS: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+    **_ARITHMETIC,
+    ast.BitOr: ("|", operator.or_),
+    ast.BitAnd: ("&", operator.and_),
+    ast.BitXor: ("^", operator.xor),
+    ast.LShift: ("<<", operator.lshift),
+    ast.RShift: (">>", operator.rshift),
+}
 _PYTHON = {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod", "**": "pow"}
 _OPEN = ("any", "optional")
 """Types whose values may be anything."""
@@ -50,14 +58,15 @@ class Operators:
 
     def arithmetic(self, node: Located, op: ast.operator, left: Operand, right: Operand) -> Symbol:
         """`left op right`; `node` is where it is written."""
-        if type(op) not in _ARITHMETIC:
-            message = "this operator has no meaning in a workflow"
-            raise self._refusals.error("P311", node, message, "compute it inside a @task")
-        sign, function = _ARITHMETIC[type(op)]
         x, y = left[1], right[1]
-        if isinstance(x, Static) and isinstance(y, Static):
+        if type(op) in _OF_CONSTANTS and isinstance(x, Static) and isinstance(y, Static):
+            sign, function = _OF_CONSTANTS[type(op)]
             self._check_size(node, sign, x.value, y.value)
             return self._expressions.fold(node, function, x.value, y.value)
+        if type(op) not in _ARITHMETIC:
+            message = "this operator has no meaning on a value that is only known at run time"
+            raise self._refusals.error("P311", node, message, "compute it inside a @task")
+        sign, _ = _ARITHMETIC[type(op)]
         first, second = as_seq(x), as_seq(y)
         if sign == "+" and first is not None and second is not None:
             return Seq(first.items + second.items, first.is_tuple)
@@ -65,8 +74,8 @@ class Operators:
 
     def _check_size(self, node: Located, sign: str, x: Any, y: Any) -> None:
         """Constants are computed while the workflow is compiled, so their size is limited."""
-        if sign == "**" and not (isinstance(y, int | float) and abs(y) <= 1000):
-            message = "this power is too large to compute here"
+        if sign in ("**", "<<") and not (isinstance(y, int | float) and abs(y) <= 1000):
+            message = "this is too large to compute here"
             raise self._refusals.error("P311", node, message, "compute it inside a @task")
         if (
             sign == "*"

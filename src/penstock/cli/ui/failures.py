@@ -18,6 +18,8 @@ BLOCKS = 5
 """Groups of failures that are shown in detail."""
 LAST = 6
 """Lines of a log."""
+_NO_RETRY = re.compile("P7(07|19) ")
+"""A stored value is missing or damaged. It is the step that made it that has to run again, and retry does not do that."""
 _PLAIN = re.compile(r"[\w@./+:-]+\Z")
 
 Failure = tuple[str, Mapping[str, Any]]
@@ -48,7 +50,7 @@ def failure_lines(
         render.data(f"  logs   penstock logs {quoted(f'{run}/{first}')}", stream=out)
         if len(groups) > 1 or len(groups[0]) > 1 or left > 0:
             render.data(f"         penstock logs {run} --failed", stream=out)
-        if retry:
+        if retry and not all(_NO_RETRY.match(str(data.get("message"))) for members in groups for _, data in members):
             render.data(f"  retry  penstock retry {run}", stream=out)
 
 
