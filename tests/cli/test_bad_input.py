@@ -183,6 +183,27 @@ def test_a_bad_command_line_is_one_clear_error(penstock: Run, tmp_path: Path, na
     assert words in result.err, result.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cancel @",
+        "retry @",
+        "resume @",
+        "watch @",
+        "show",
+        "logs @",
+        "queue drain a",
+        "queue resume a",
+        "queue delete a",
+    ],
+)
+def test_where_nothing_was_run_nothing_is_made(penstock: Run, tmp_path: Path, words: str) -> None:
+    """Whoever types it in the wrong folder would find a .penstock there, and use it from then on."""
+    found = penstock(*words.split())
+    assert found.code == 4 and "P505" in found.err and "nothing has been run here" in found.err
+    assert not (tmp_path / ".penstock").exists()
+
+
 def test_escape_codes_in_a_file_do_not_reach_the_terminal(penstock: Run, tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(HEAD + '"\\e[31mred\\a": 1\n')
     result = penstock("plan", "f.yaml")

@@ -55,7 +55,8 @@ def usable_name(name: Any) -> str:
         raise author_error(
             "P211",
             f"{name!r} is not a usable name",
-            "use letters, digits, '-' and '_', beginning and ending with a letter or digit",
+            "use a-z, A-Z, 0-9, '-' and '_', beginning and ending with a letter or digit; @task(name=…) and @workflow(name=…) give a "
+            "function another name",
         )
     return name
 

@@ -191,7 +191,7 @@ def _backends_of_images(
 
 def resume_run(target: str, given: tuple[str, ...], settings: Settings, quiet: bool, output: str) -> None:
     name, path = run_records.split_target(target)
-    with stores.open_or_create(settings) as store:
+    with stores.open_existing(settings) as store:
         found = run_records.find(store, name)
         _refuse_final(found, "retry it" if found.state != "succeeded" else "run it again")
         workflow = run_records.workflow_of(store, found)
@@ -219,7 +219,7 @@ def resume_run(target: str, given: tuple[str, ...], settings: Settings, quiet: b
 
 
 def retry_run(name: str, settings: Settings, quiet: bool, output: str) -> None:
-    with stores.open_or_create(settings) as store:
+    with stores.open_existing(settings) as store:
         found = run_records.find(store, name)
         if found.state == "succeeded":
             _refuse_final(found, "run it again")
@@ -236,7 +236,7 @@ def retry_run(name: str, settings: Settings, quiet: bool, output: str) -> None:
 
 
 def cancel_run(name: str, now: bool, settings: Settings, output: str) -> None:
-    with stores.open_or_create(settings) as store:
+    with stores.open_existing(settings) as store:
         found = run_records.find(store, name)
         _refuse_final(found, "there is nothing left to cancel")
         why = f"cancelled by {user() or 'somebody'}"

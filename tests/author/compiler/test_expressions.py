@@ -119,6 +119,11 @@ def test_operators() -> None:
         "s * 2": "py_mul(params.s, 2)",
         "not x": "params.x == 0",
         "~1": "-2",
+        "6 | 1": "7",
+        "6 & 2": "2",
+        "6 ^ 3": "5",
+        "1 << 4": "16",
+        "6 >> 1": "3",
     }
     assert {text: shown(expressions.lower(expr(text))) for text in shows} == shows
     for text in ("s % x", "x << 1", "x + s", "+x", "2 ** 10 ** 10", "'a' * 10 ** 9", "1 / 0", "-'a'"):

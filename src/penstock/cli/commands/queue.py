@@ -206,7 +206,7 @@ def _set_stop(name: str, policy: str, output: str) -> None:
     from penstock.service.views.quotas import QueueReader, StoreQueues
     from penstock.settings import read
 
-    with stores.open_or_create(read()) as store:
+    with stores.open_existing(read()) as store:
         # Counted before: engines evict as soon as the queue is stopped.
         view = QueueReader(StoreQueues(store)).one(name, explained=0)
         kind, _, called = queues.set_stop(store, name, Stop(policy)).partition(" ")
@@ -239,7 +239,7 @@ def delete(names: tuple[str, ...], everything: bool, output: str) -> None:
 
     if everything == bool(names):
         raise click.UsageError("Name what to delete, or use --all.", click.get_current_context())
-    with stores.open_or_create(read()) as store:
+    with stores.open_existing(read()) as store:
         gone = queues.delete_all(store) if everything else queues.delete(store, names)
     if not gone and output != "json":
         render.note("there are no queues but this machine itself")
