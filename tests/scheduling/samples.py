@@ -140,3 +140,15 @@ def every_kind() -> list[Document]:
         document("tekton.dev/v1", "PipelineRun", {"pipelineRef": {"name": "p"}}),
         document("tekton.dev/v1", "TaskRun", {"taskRef": {"name": "t"}}),
     ]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Of every value in a document."""
+    found = [path] if path else []
+    if isinstance(value, dict):
+        for key, item in value.items():
+            found += places(item, (*path, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            found += places(item, (*path, number))
+    return found

@@ -157,7 +157,7 @@ def _placement(group: Mapping[str, Any]) -> dict[str, Any]:
 def _unnamed(job: JobObject, theirs: list[tuple[str, int, dict[str, int], dict[str, Any]]]) -> list[str]:
     """What differs between our groups and theirs without a word in the report, or is worse."""
     result = schedule_one(job.document, scheduler("yunikorn"), Options(Binding(queue="root.lab")))
-    gang = result.gangs[job.title]
+    gang = result.jobs[0].gang
     said = [entry.message for entry in result.report.entries if "other than its operator would write" in entry.message]
     ours = {one.name: one for one in gang.members}
     wrong = []

@@ -26,6 +26,7 @@ from tests.scheduling.samples import (
     job,
     jobset,
     lws,
+    places,
     pod,
     ray_cluster,
     ray_job,
@@ -293,17 +294,6 @@ def test_what_is_wrong_is_said_with_its_place(found: Document, where: str, said:
 
 
 JUNK = st.sampled_from([None, "", "x", "1", 0, -1, 2**40, 1.5, True, [], {}, [None], [{}], {"a": None}, ["x"], {"": 1}])
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [path] if path else []
-    if isinstance(value, dict):
-        for key, item in value.items():
-            found += places(item, (*path, key))
-    elif isinstance(value, list):
-        for number, item in enumerate(value):
-            found += places(item, (*path, number))
-    return found
 
 
 @settings(max_examples=300, deadline=None)

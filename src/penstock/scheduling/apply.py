@@ -47,14 +47,22 @@ class Options:
     config: QueueConfig | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduledJob:
+    """A job, what it was bound to, and its gang."""
+
+    job: JobObject
+    binding: Binding
+    gang: Gang
+
+
 @dataclass(slots=True)
 class Scheduled:
-    """Documents with their metadata. `before`: objects that must be made first, such as a PodGroup."""
+    """Documents with their metadata; objects that must be made before a job come before it."""
 
     documents: list[Mapping[str, Any]]
     report: Report
-    gangs: dict[str, Gang] = field(default_factory=dict)
-    """By the title of the object."""
+    jobs: list[ScheduledJob] = field(default_factory=list)
 
 
 def schedule(library: Library, plugin: SchedulerPlugin, options: Options) -> Scheduled:
@@ -74,7 +82,7 @@ def schedule(library: Library, plugin: SchedulerPlugin, options: Options) -> Sch
             continue
         result.documents += one.documents
         result.report.extend(one.report)
-        result.gangs |= one.gangs
+        result.jobs += one.jobs
     if problems:
         raise DocumentError(problems)
     if not any(kind_of(document) for document in library.documents):
@@ -118,7 +126,7 @@ def _schedule(job: JobObject, plugin: SchedulerPlugin, options: Options, result:
         writer.without_gang(job)
     _tell(job, gang, report, bool(plugin.set_scheduler_name(job)))
     result.documents += [*gang.documents, writer.data]
-    result.gangs[job.title] = gang
+    result.jobs.append(ScheduledJob(job, binding, gang))
     check_written(job, writer.data, report)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.errors import PlanError, Problem
 from penstock.plan.make import Plan, make, uninterrupted
 from penstock.service import parameters, stores
 from penstock.service.workflows import load, override, unit_from
@@ -54,6 +57,25 @@ def outlook_of(found: Plan, queues: str | None = None) -> dict[str, Outlook]:
         return outlook(found, None, queues)
     with stores.open_existing(settings) as store:
         return outlook(found, store, queues)
+
+
+def access_of(found: Plan, queues: str | None = None) -> tuple[Problem, ...]:
+    """What the queues' owner lets the user have, as warnings: whether a run would be refused, and what is more than a limit allows."""
+    if not found.reservations:
+        return ()
+    from penstock.service import access
+    from penstock.service.submission import user
+    from penstock.service.views.outlook import QueueOverlay, overlaid
+
+    settings = read()
+    with ExitStack() as opened:
+        known = stores.exists(settings)
+        overlay = QueueOverlay(opened.enter_context(stores.open_existing(settings)) if known else None, queues)
+        rows = [(kind, text) for kind, _, _, text in overlay.queue_objects()]
+        try:
+            return access.vet(rows, overlaid(overlay), found, user())
+        except PlanError as refused:
+            return tuple(replace(one, severity="warning") for one in refused.problems)
 
 
 def merge(targets: Sequence[str], given: Sequence[str] = (), name: str | None = None) -> Merged:

@@ -20,6 +20,7 @@ from penstock.admission.scheduler import Scheduler
 from penstock.engine.checks import registered_checks
 from penstock.engine.quota_replica import CONFIGURATION, KINDS, QuotaReplica
 from penstock.errors import NotFound, Problem, UserError, nearest
+from penstock.service import yunikorn
 from penstock.service.machine import machine
 from penstock.service.wording import MACHINE
 from penstock.store.protocols import QueueStore
@@ -89,8 +90,18 @@ def apply(store: Store, *sources: tuple[str, str]) -> tuple[list[tuple[str, str]
     UserError with all problems."""
     rows, warnings = rows_of(store, *sources)
     if rows:
-        store.queues.put_queue_objects({(kind, name): (kind, name, text) for kind, name, text in rows}.values())
-    return [(kind, name) for kind, name, _ in rows], warnings
+        gone = {(kind, name): (kind, name, None) for kind, name in _left_by_yunikorn(store, rows)}
+        changed = {(kind, name): (kind, name, text) for kind, name, text in rows}
+        store.queues.put_queue_objects({**gone, **changed}.values())
+    return [(kind, name) for kind, name, _ in rows if kind != yunikorn.KIND], warnings
+
+
+def _left_by_yunikorn(store: Store, rows: Iterable[Row]) -> set[tuple[str, str]]:
+    """Queues of the configuration of YuniKorn that was applied before, if there is a new one: it takes the place of the old one."""
+    if not any(kind == yunikorn.KIND for kind, _, _ in rows):
+        return set()
+    before = yunikorn.stored((kind, text) for kind, _, _, text in store.queues.queue_objects())
+    return yunikorn.object_names(before) if before is not None else set()
 
 
 def rows_of(store: Store | None, *sources: tuple[str, str]) -> tuple[list[Row], tuple[Problem, ...]]:
@@ -103,6 +114,7 @@ def rows_of(store: Store | None, *sources: tuple[str, str]) -> tuple[list[Row], 
     before = {(_kind(one), _name(one)): one for one in objects_of(stored)}
     wrong: list[Problem] = []
     known = list(before.values())
+    sources, kept, said = _translated(sources, wrong)
     for text, file in sources:
         try:
             found = manifest(text, file, known)
@@ -113,8 +125,8 @@ def rows_of(store: Store | None, *sources: tuple[str, str]) -> tuple[list[Row], 
             known += found.objects
     if wrong:
         raise UserError(wrong)
-    rows: list[Row] = []
-    warnings: list[Problem] = []
+    rows: list[Row] = kept
+    warnings: list[Problem] = said
     for text, file in sources:  # again, now that the objects of all files are known
         found = manifest(text, file, known)
         rows += [(_kind(one), _name(one), json.dumps(document(one))) for one in found.objects]
@@ -122,6 +134,26 @@ def rows_of(store: Store | None, *sources: tuple[str, str]) -> tuple[list[Row], 
             rows.append((CONFIGURATION, "", json.dumps(found.configuration)))
         warnings += [*found.warnings, *_admitting_nothing(found)]
     return rows, tuple(warnings)
+
+
+def _translated(
+    sources: tuple[tuple[str, str], ...], wrong: list[Problem]
+) -> tuple[tuple[tuple[str, str], ...], list[Row], list[Problem]]:
+    """The same with YuniKorn's configuration as Kueue's manifests, the row that keeps it, and warnings."""
+    found: list[tuple[str, str]] = []
+    rows: list[Row] = []
+    warnings: list[Problem] = []
+    for text, file in sources:
+        try:
+            other = yunikorn.translated(text, file)
+        except UserError as error:
+            wrong += error.problems
+            continue
+        found.append((text if other is None else other.text, file))
+        if other is not None:
+            rows.append(other.row)
+            warnings += other.warnings
+    return tuple(found), rows, warnings
 
 
 def _admitting_nothing(found: Manifest) -> list[Problem]:

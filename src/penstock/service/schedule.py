@@ -28,6 +28,8 @@ class ScheduleRequest:
     binding: Binding
     organisation: str = ""
     queueconfig: Path | None = None
+    queues: Path | None = None
+    """A file with the queues; then a gang that can never fit is refused."""
 
 
 def schedule(target: str, request: ScheduleRequest, text: str | None = None) -> Conversion:
@@ -44,7 +46,12 @@ def schedule(target: str, request: ScheduleRequest, text: str | None = None) -> 
     name = _scheduler(request.scheduler, config, report)
     found = scheduled(library, scheduler(name), Options(request.binding, request.organisation, config))
     report.extend(found.report)
-    gangs = tuple(f"gang  {title}: {_told(gang)}" for title, gang in found.gangs.items() if gang.members)
+    if request.queues is not None:
+        from penstock.service.fitting import check
+        from penstock.service.queues import read_file
+
+        check(read_file(request.queues), str(request.queues), found.jobs)
+    gangs = tuple(f"gang  {one.job.title}: {_told(one.gang)}" for one in found.jobs if one.gang.members)
     return Conversion(dump_all(found.documents), report, gangs)
 
 

@@ -32,6 +32,7 @@ from penstock.store.sql import Store
 
 if TYPE_CHECKING:
     from penstock.engine.quota_replica import QuotaReplica
+    from penstock.store.protocols import QueueStore
 
 Functions = Mapping[tuple[str, str, str], Callable[..., Any]]
 """The author's functions that are loaded in this process, by (module, name, digest)."""
@@ -157,22 +158,25 @@ class Submission:
 
             overlay = QueueOverlay(store, self.queues)
             if overlay.rows:
-                found = self._vet_demand(replica or overlaid(overlay)) if asks else ()
+                found = self._vet_demand(overlay, replica or overlaid(overlay)) if asks else ()
                 self.changed_queues = changed_by(store, overlay.rows)
                 return warnings + from_file(store, self.queues) + found
         if not asks:
             return warnings
         from penstock.service.queues import replica_of
 
-        return warnings + self._vet_demand(replica or replica_of(store.queues))
+        return warnings + self._vet_demand(store.queues, replica or replica_of(store.queues))
 
-    def _vet_demand(self, replica: QuotaReplica) -> tuple[Problem, ...]:
+    def _vet_demand(self, queues: QueueStore, replica: QuotaReplica) -> tuple[Problem, ...]:
         from penstock.backends.registry import ELSEWHERE, KINDS
+        from penstock.service import access
         from penstock.service.feasibility import vet
 
         on = self.options.get("on") or {}
         elsewhere = all(on.get(kind) in ELSEWHERE for kind in KINDS["kubernetes"])
-        return vet(replica, self.plan, self.queue, elsewhere)
+        found = vet(replica, self.plan, self.queue, elsewhere)
+        rows = ((kind, text) for kind, _, _, text in queues.queue_objects())
+        return found + access.vet(rows, replica, self.plan, user())
 
     def _untracked(self, store: Store) -> tuple[Problem, ...]:
         """Parameters whose text names a file. It is said once: not if the last run had the same."""

@@ -42,7 +42,7 @@ def plan(
     As JSON each reservation has its `outlook`: {verdict, queue, tasks, of, behind, stopped, reason}."""
     from penstock.cli.ui import errors, plans, render
     from penstock.service import workflows
-    from penstock.service.plans import forecast_of, outlook_of
+    from penstock.service.plans import access_of, forecast_of, outlook_of
     from penstock.service.plans import plan as plan_file
 
     found = plan_file(file, given, unit, queue, priority)
@@ -50,6 +50,7 @@ def plan(
     errors.problems(replace(one, severity="warning") for one in workflows.refused(file))
     forecast = forecast_of(found)
     outlook = outlook_of(found, queues)
+    errors.problems(access_of(found, queues))
     if output == "json":
         data = found.as_data() | ({"now": forecast.as_data()} if forecast is not None else {})
         for each in data["reservations"]:

@@ -1,4 +1,4 @@
-"""The commands about queues: penstock queue ls, show, apply, drain, resume, delete, simulate."""
+"""The commands about queues: penstock queue ls, show, apply, convert, drain, resume, delete, simulate."""
 
 from __future__ import annotations
 
@@ -158,16 +158,21 @@ def _reader() -> QueueReader:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @options.output
 def apply_(files: tuple[str, ...], output: str) -> None:
-    """Add or change the objects of all FILEs (- for standard input): Kueue's manifests, YAML or JSON.
+    """Add or change the objects of all FILEs (- for standard input): Kueue's manifests, YAML or JSON, or the queue configuration of YuniKorn
+    (queues.yaml, or the ConfigMap yunikorn-configs).
 
     Nothing is applied if anything in the files is wrong. Waiting runs are considered again at once; runs that hold more than a
     smaller quota allows go on.
+
+    YuniKorn's queues become Kueue's objects, as penstock queue convert writes them; what they cannot hold is reported. Who may submit is honoured:
+    a run that its user may not submit is refused. A new configuration takes the place of the one before.
 
     As JSON: a list of {kind, name}."""
     import sys
 
     from penstock.cli.ui import errors
     from penstock.service import queues, stores
+    from penstock.service.yunikorn import translated
     from penstock.settings import read
 
     sources = [
@@ -176,7 +181,53 @@ def apply_(files: tuple[str, ...], output: str) -> None:
     with stores.open_or_create(read()) as store:
         applied, warnings = queues.apply(store, *sources)
     errors.problems(warnings)
+    for text, file in sources:
+        other = translated(text, file)
+        errors.entries(other.report.of("lost") if other is not None else ())
     _report("applied", applied, output)
+
+
+@queue.command()
+@click.argument("file", metavar="FILE|-")
+@click.option("--to", required=True, metavar="SCHEDULER", help="kueue or yunikorn.")
+@click.option("--capacity", metavar="AMOUNTS", help="To kueue: what the whole cluster has, as in cpu=64,memory=256Gi.")
+@click.option(
+    "-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead of stdout."
+)
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    metavar="FILE",
+    help="Write the report as JSON to this file; - is stdout, if the queues go to a file.",
+)
+@click.option("--strict", is_flag=True, help="Exit with 3 if anything was lost.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print what was changed or lost.")
+def convert(
+    file: str, to: str, capacity: str | None, out: Path | None, report: Path | None, strict: bool, quiet: bool
+) -> None:
+    """Write the queue configuration of YuniKorn in FILE as Kueue's objects, or Kueue's objects as a queue configuration.
+
+    A parent queue is a Cohort, a leaf a ClusterQueue with a LocalQueue; guaranteed is nominalQuota, max is nominalQuota and borrowingLimit. What the other
+    scheduler has no place for is reported with its line: ACLs, limits of users and groups, placement rules; flavors, admission checks, weights.
+
+    \b
+    penstock queue convert queues.yaml --to kueue --capacity cpu=640,memory=2560Gi | kubectl apply -f -
+    penstock queue convert kueue.yaml --to yunikorn -o queues.yaml
+
+    As JSON the report is {counts: {kept, changed, lost}, entries: [{kind, path, message, nearest, file, line}]}."""
+    import sys
+
+    from penstock.cli.commands.convert import deliver
+    from penstock.service import queues, yunikorn
+    from penstock.service.simulation.scenario import parse_amounts
+
+    text = sys.stdin.read() if file == "-" else queues.read_file(file)
+    amounts = None if capacity is None else parse_amounts(capacity)
+    thousandths = amounts and {name: each if name == "cpu" else each * 1000 for name, each in amounts.items()}
+    found = yunikorn.convert(text, "standard input" if file == "-" else file, to, thousandths)
+    deliver(found, out, report, quiet)
+    if strict and found.report.losses:
+        raise click.exceptions.Exit(3)
 
 
 @queue.command()

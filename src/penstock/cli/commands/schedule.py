@@ -23,6 +23,12 @@ import click
 )
 @click.option("--queue", default="", metavar="QUEUE", help="This queue, whatever the type of job.")
 @click.option(
+    "--queues",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The queues, of YuniKorn or Kueue: refuse what can never fit into them.",
+)
+@click.option(
     "-n", "--namespace", default="", metavar="NS", help="Where documents without a namespace will be created."
 )
 @click.option(
@@ -62,6 +68,7 @@ def schedule(
     queueconfig: Path | None,
     organisation: str,
     queue: str,
+    queues: Path | None,
     namespace: str,
     app: str,
     gang: str | None,
@@ -113,7 +120,7 @@ def schedule(
         user=user,
         groups=groups,
     )
-    request = ScheduleRequest(scheduler, binding, organisation, queueconfig)
+    request = ScheduleRequest(scheduler, binding, organisation, queueconfig, queues)
     found = schedule_file(file, request, sys.stdin.read() if file == "-" else None)
     deliver(found, out, report, quiet)
     for line in () if quiet else found.notes:
