@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.admit import admit_pod, admit_workflow
+from penstock.controller.admit import Sight, admit_pod, admit_workflow
 from penstock.controller.core import Seen
 from penstock.controller.engine import Engine, Observed
 from penstock.controller.engines.argo import ENGINE as ARGO
@@ -38,7 +38,7 @@ def new_pod(**spec: Any) -> dict[str, Any]:
 def patch_of(cluster: Cluster, pod: dict[str, Any]) -> list[dict[str, Any]]:
     main = cluster.of("sequences")[0]
     seen = Seen(ENGINE, Observed(main, {}, cluster, cluster.now), "stage", cluster.of("workloads"))
-    answer, _ = admit_pod({"namespace": NS, "object": pod}, seen)
+    answer, _ = admit_pod({"namespace": NS, "object": pod}, Sight(seen))
     assert answer["allowed"]
     found: list[dict[str, Any]] = json.loads(base64.b64decode(answer.get("patch", "W10=")))
     return found
@@ -66,6 +66,13 @@ def test_a_pod_that_no_policy_has_held_is_held_by_the_webhook() -> None:
 def test_a_pod_that_names_its_node_keeps_its_gate() -> None:
     """The API server refuses it then: it would leave the nodes of its flavor."""
     assert patch_of(admitted(), new_pod(nodeName="n1")) == []
+
+
+def test_nothing_is_let_go_for_a_workflow_that_is_being_deleted() -> None:
+    cluster = admitted()
+    assert patch_of(cluster, new_pod())
+    cluster.of("sequences")[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert patch_of(cluster, new_pod()) == []
 
 
 @pytest.mark.parametrize("labels", [{"kueue.x-k8s.io/queue-name": "q"}, {"penstock/queue": "q"}])

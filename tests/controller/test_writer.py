@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -42,8 +41,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(api: FakeApi, client: Client) -> Iterator[Desk]:
-    yield Desk(api, client)
+def desk(api: FakeApi, client: Client) -> Desk:
+    return Desk(api, client)
 
 
 def create(name: str, **more: Any) -> Write:

@@ -10,22 +10,25 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, cast, get_args
 
 from penstock.controller import names
 from penstock.controller.core import Seen, covered_resources
-from penstock.controller.coverage import Assumed, Coverage, Grant, is_gated, released, requests_of
-from penstock.controller.engine import Engine, Task, Unit
+from penstock.controller.coverage import Assumed, Coverage, Grant, counts_for, is_gated, released, requests_of
+from penstock.controller.engine import Engine, Unit
 from penstock.controller.objects import (
     NAMESPACES,
     Lookup,
     Object,
     annotations_of,
+    is_deleted,
     labels_of,
     name_of,
     namespace_of,
     part,
     rows,
+    uid_of,
 )
 from penstock.controller.workload import Workload
 from penstock.errors import DocumentError, Problem, UserError
@@ -96,15 +99,66 @@ def _said(problem: Problem) -> str:
     return f"penstock {problem.code}: {problem.message}{where}. Fix: {problem.fix}"
 
 
-def admit_pod(request: Object, seen: Seen | None) -> tuple[dict[str, Any], Assumed | None]:
+class Sight:
+    """What is seen of one workflow, worked out so far that a pod can be answered. Each pod that is let go is counted in it, so it serves many pods."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.pods = {uid_of(pod): counts_for(pod) for pod in seen.observed.pods}
+        """By uid, what each pod counts for."""
+        self._counted = "pods" in covered_resources(seen.observed)
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        engine, observed, unit = self.seen.engine, self.seen.observed, self.seen.unit
+        pods = [(engine.task_of(one, observed, unit), one) for one in observed.pods]
+        return Coverage([Workload(one) for one in self.seen.workloads], pods, observed.lookup, self.seen.assumed)
+
+    @cached_property
+    def _closed(self) -> bool:
+        """Nothing new of the workflow is let go."""
+        if is_deleted(self.seen.observed.main):
+            return True
+        view = self.seen.engine.view(self.seen.observed, self.seen.unit)
+        return bool(view.over or view.problem or view.paused)
+
+    def decide(self, pod: Object) -> Grant | None:
+        """What the pod is let go with; None if it waits."""
+        task = self.seen.engine.task_of(pod, self.seen.observed, self.seen.unit)
+        if not task.stage or not (self._counted or any(requests_of(pod).values())):
+            return Grant("")
+        if part(pod, "spec").get("nodeName") or self._closed:
+            # With a node it would pass the scheduler, and so the nodes of its flavor. With its gate the API server refuses it.
+            return None
+        grant = self.coverage.decide(task, pod)
+        return grant if isinstance(grant, Grant) else None
+
+    def follow(self, uid: str, pod: Object | None) -> None:
+        """A pod has come, changed or gone."""
+        before, after = self.pods.get(uid), counts_for(pod) if pod is not None else None
+        if before != after:
+            if before is not None:
+                self.coverage.count(*before, pods=-1)
+            if after is not None:
+                self.coverage.count(*after)
+        if pod is None:
+            self.pods.pop(uid, None)
+        else:
+            self.pods[uid] = after
+
+    def forget(self, assumed: Assumed) -> None:
+        """It is seen now, or will never come."""
+        self.coverage.count(assumed.pod_set, assumed.requests, pods=-1)
+
+
+def admit_pod(request: Object, sight: Sight | None) -> tuple[dict[str, Any], Assumed | None]:
     """The answer for a new pod of a queued workflow, and what has to be counted until the pod is seen. Without a view of its workflow the pod waits."""
     given = part(request, "object")
     pod = _held(_with_namespace(given, request))
-    found = _covered(pod, seen) if seen is not None else None
-    if found is None:
+    grant = sight.decide(pod) if sight is not None else None
+    if grant is None:
         return _answer(True, _changes(given, pod)), None
-    grant, task = found
-    assumed = Assumed(task, grant.pod_set, requests_of(pod), name_of(pod)) if grant.pod_set else None
+    assumed = Assumed(grant.pod_set, requests_of(pod), name_of(pod)) if grant.pod_set else None
     return _answer(True, _changes(given, _merged(pod, released(pod, grant)))), assumed
 
 
@@ -116,25 +170,6 @@ def _held(pod: Object) -> Object:
     notes = {key: text for key, text in annotations_of(pod).items() if key != names.POD_SET}
     metadata = {**part(pod, "metadata"), **({"annotations": notes} if "annotations" in part(pod, "metadata") else {})}
     return {**pod, "metadata": metadata, "spec": spec}
-
-
-def _covered(pod: Object, seen: Seen) -> tuple[Grant, Task] | None:
-    """What the pod is let go with; None if it waits."""
-    engine, observed = seen.engine, seen.observed
-    task = engine.task_of(pod, observed, seen.unit)
-    counted = "pods" in covered_resources(observed)
-    if not task.stage or not (counted or any(requests_of(pod).values())):
-        return Grant(""), task
-    if part(pod, "spec").get("nodeName"):
-        # It would pass the scheduler, and so the nodes of its flavor. With its gate the API server refuses it.
-        return None
-    view = engine.view(observed, seen.unit)
-    if view.over or view.problem or view.paused:
-        return None
-    pods = [(engine.task_of(one, observed, seen.unit), one) for one in observed.pods]
-    coverage = Coverage([Workload(one) for one in seen.workloads], pods, observed.lookup, seen.assumed)
-    grant = coverage.decide(task, pod)
-    return (grant, task) if isinstance(grant, Grant) else None
 
 
 def _merged(pod: Object, change: Object) -> Object:

@@ -143,6 +143,7 @@ class _Turn:
         self.coverage = Coverage(self.workloads, self.pods, seen.observed.lookup, seen.assumed)
         self.covered = covered_resources(seen.observed)
         self.stages: list[Stage] = []
+        self.doubts: dict[str, Write] = {}
 
     def run(self) -> Plan:
         if self.view.over:
@@ -181,7 +182,9 @@ class _Turn:
 
     def _plan(self) -> Plan:
         stages = {one.key: one.state for one in self.view.stages}
-        return Plan(tuple(map(self._named, self.writes)), tuple(self.notes), self.again, stages)
+        return Plan(
+            tuple(map(self._named, self.writes)), tuple(self.notes), self.again, stages, tuple(self.doubts.values())
+        )
 
     def _about(self, stage: str, first: int) -> None:
         """The writes from `first` on are for this stage."""
@@ -310,8 +313,11 @@ class _Turn:
     def _stop_strays(self, stages: Sequence[Stage]) -> set[str]:
         """Pods that run without quota: somebody deleted the Workload, or let them go. Returns the stages that are being stopped."""
         tasks: dict[str, list[str]] = {}
-        for task, _ in self.coverage.strays:
+        for task, pod in self.coverage.strays:
             tasks.setdefault(task.stage, []).append(task.name)
+            name = str(annotations_of(pod).get(names.POD_SET) or "").partition("/")[0]
+            if name:
+                self.doubts[name] = Write("patch", WORKLOADS, namespace_of(self.main), name)
         if self.view.stopping is not None:
             tasks.pop(self.view.stopping[0], None)
         for key, some in tasks.items():

@@ -17,7 +17,6 @@ from penstock.controller.objects import (
     Lookup,
     Object,
     annotations_of,
-    name_of,
     part,
     rows,
 )
@@ -41,13 +40,18 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """A pod that was let go a moment ago and is not in the cache yet."""
+    """A pod that was let go a moment ago and was not seen since."""
 
-    task: Task
     pod_set: str
     requests: Mapping[str, int]
     pod: str = ""
     """Its name, if it has one before it is made."""
+
+
+def counts_for(pod: Object) -> tuple[str, dict[str, int]] | None:
+    """What a pod runs on, and with how much; None if it does not run, or needs no quota."""
+    pod_set = str(annotations_of(pod).get(names.POD_SET, ""))
+    return (pod_set, requests_of(pod)) if pod_set and is_active(pod) and not is_gated(pod) else None
 
 
 @dataclass(slots=True)
@@ -55,10 +59,10 @@ class _Used:
     pods: int = 0
     amounts: dict[str, int] = field(default_factory=dict)
 
-    def add(self, requests: Mapping[str, int]) -> None:
-        self.pods += 1
+    def add(self, requests: Mapping[str, int], pods: int) -> None:
+        self.pods += pods
         for name, amount in requests.items():
-            self.amounts[name] = self.amounts.get(name, 0) + amount
+            self.amounts[name] = self.amounts.get(name, 0) + amount * pods
 
 
 def requests_of(pod: Object) -> dict[str, int]:
@@ -91,20 +95,21 @@ class Coverage:
         self.used: dict[str, _Used] = {}
         self.strays: list[tuple[Task, Object]] = []
         """Pods that run without quota."""
-        seen = {name_of(pod) for _, pod in pods}
-        tasks = {task for task, _ in pods}
         for task, pod in pods:
             if is_active(pod) and not is_gated(pod):
                 self._count(task, pod)
         for each in assumed:
-            if each.pod not in seen if each.pod else each.task not in tasks:
-                self.used.setdefault(each.pod_set, _Used()).add(each.requests)
+            self.count(each.pod_set, each.requests)
+
+    def count(self, pod_set: str, requests: Mapping[str, int], pods: int = 1) -> None:
+        """So many more pods run, or less, on `workload/pod-set`."""
+        self.used.setdefault(pod_set, _Used()).add(requests, pods)
 
     def _count(self, task: Task, pod: Object) -> None:
         requests = requests_of(pod)
         counted = str(annotations_of(pod).get(names.POD_SET, ""))
         if counted:
-            self.used.setdefault(counted, _Used()).add(requests)
+            self.count(counted, requests)
         against = self.workloads.get(counted.partition("/")[0])
         if task.stage and any(requests.values()) and (against is None or not against.reserved):
             self.strays.append((task, pod))
@@ -150,7 +155,7 @@ class Coverage:
             grant = self.admits(workload, self._rooms(workload, room, requests), counted)
             if not _allowed(grant, part(pod, "spec")):
                 continue
-            self.used.setdefault(counted, _Used()).add(requests)
+            self.count(counted, requests)
             return grant
         return answer
 

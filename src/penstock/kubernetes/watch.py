@@ -53,6 +53,7 @@ class Watcher:
         self._state: State = "starting"
         self._version = ""
         self._failures = 0
+        self._good_since: float | None = None
         self._lock = threading.Lock()
         self._stream: WatchStream | None = None
         self._stopped = threading.Event()
@@ -66,6 +67,11 @@ class Watcher:
     def synced(self) -> bool:
         """The cache shows what the cluster has, or has shown it; a kind that is not there has nothing."""
         return self._state in ("synced", "absent")
+
+    def good_for(self) -> float:
+        """Seconds for which it has told all, without a break; 0 while it does not."""
+        since = self._good_since
+        return time.monotonic() - since if since is not None else 0.0
 
     def alive(self) -> bool:
         return self._thread.is_alive()
@@ -110,7 +116,8 @@ class Watcher:
         self._version = listing.version
         if self._state != "synced":
             self._log.info("watching", objects=len(self.cache))
-        self._state, self.problem = "synced", ""
+        self._state = "synced"
+        self._good()
         for change in changes:
             self._changed(change)
 
@@ -124,7 +131,7 @@ class Watcher:
                 self._stream = stream
             try:
                 self._stop_if_asked()
-                self.problem = ""
+                self._good()
                 for event in stream:
                     self._stop_if_asked()
                     self._take(event)
@@ -155,9 +162,15 @@ class Watcher:
         if self._stopped.is_set():
             raise ApiError(0, "", "stopped")
 
+    def _good(self) -> None:
+        self.problem = ""
+        if self._good_since is None:
+            self._good_since = time.monotonic()
+
     def _failed(self, error: ApiError) -> None:
         if self._stopped.is_set():
             return
+        self._good_since = None
         if error.gone:
             self._log.info("the watch is too old, listing again")
             self._version = ""
@@ -181,11 +194,12 @@ class Watcher:
     def _wait_after(self, problem: str) -> None:
         if self._stopped.is_set():
             return
-        self.problem = problem
+        self.problem, self._good_since = problem, None
         self._log.warning("watch interrupted", problem=problem, failures=self._failures)
         self._wait()
 
     def _wait(self, really: bool = True) -> None:
         if really:
+            self._good_since = None
             self._stopped.wait(min(LONGEST, FIRST * 2.0 ** min(self._failures, 20)) * random.uniform(0.5, 1.0))
             self._failures += 1

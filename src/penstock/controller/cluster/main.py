@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
+import math
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.controller.admit import admit_pod, admit_workflow, unit_of
 from penstock.controller.cluster.metrics import Metrics
+from penstock.controller.cluster.rooms import Rooms
 from penstock.controller.cluster.run import Key, Manager, Settings
-from penstock.controller.core import Seen, reconcile
-from penstock.controller.coverage import Assumed
+from penstock.controller.core import Seen
 from penstock.controller.engine import Engine, Observed
 from penstock.controller.install.webhooks import NAME, PODS_PATH, WORKFLOWS_PATH
 from penstock.controller.known import engines
@@ -40,13 +39,11 @@ from penstock.controller.objects import (
 )
 from penstock.controller.options import RunOptions
 from penstock.errors import UserError
-from penstock.kubernetes.cache import Caches
+from penstock.kubernetes.cache import Caches, Change
 from penstock.kubernetes.client import Client
 from penstock.kubernetes.kubeconfig import connect
 from penstock.kubernetes.log import Log
 
-ASSUMED = 10.0
-"""Seconds for which a pod that the webhook let go counts before it is seen. Most are seen within milliseconds."""
 DEEPEST = 10
 """Owners above owners that are followed."""
 SERVICE = "penstock-webhooks"
@@ -61,33 +58,34 @@ class Controller:
         engines: Sequence[Engine],
         clock: Callable[[], float] = time.time,
         leads: Callable[[], bool] = lambda: True,
+        fresh: Callable[[], float] = lambda: math.inf,
     ) -> None:
+        """`fresh`: for how many seconds the watch of pods has told all."""
         self.engines = {one.name: one for one in engines}
-        self.clock, self.leads = clock, leads
+        self.clock, self.leads, self.fresh = clock, leads, fresh
         self.main = {(one.api, one.kind): (engine, one) for engine in engines for one in engine.main}
         self.kinds = _unique(one for engine in engines for one in (*engine.main, *engine.children))
         library = _unique(one for engine in engines for one in engine.library)
         self.caches = Caches(_unique((*ALWAYS, *self.kinds, *library)))
-        self._assumed: dict[Key, list[tuple[float, Assumed]]] = {}
-        self._releasing: set[Key] = set()
-        """Workflows whose pods a worker lets go at this moment: what it gives away is not in the caches yet."""
-        self._deciding = threading.Lock()
-        """The webhook and a worker must not give the same room to two pods."""
+        self.rooms = Rooms(self.seen, clock, lambda: self.fresh())
 
     # which workflow
 
     def owner_of(self, obj: Object) -> Key | None:
-        """The workflow that an object is, or belongs to."""
-        top = obj
+        """The workflow that an object is, or belongs to: the nearest one upwards that waits in a queue by itself."""
+        here: Object | None = obj
         for _ in range(DEEPEST):
-            above = self._above(top)
-            if above is None:
-                break
-            top = above
-        known = self.main.get((str(top.get("apiVersion")), str(top.get("kind"))))
-        if known is None or not known[0].queued(top):
-            return None
-        return known[0].name, namespace_of(top), name_of(top)
+            if here is None:
+                return None
+            engine = self._queued_by(here)
+            if engine is not None:
+                return engine.name, namespace_of(here), name_of(here)
+            here = self._above(here)
+        return None
+
+    def _queued_by(self, obj: Object) -> Engine | None:
+        known = self.main.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
+        return known[0] if known is not None and known[0].queued(obj) else None
 
     def _above(self, obj: Object) -> Object | None:
         for owner in rows(obj, "metadata", "ownerReferences"):
@@ -115,9 +113,7 @@ class Controller:
             return None
         engine = self.engines[key[0]]
         observed = Observed(main, self._below(main), self.caches, self.clock())
-        assumed = [one for until, one in self._assumed.get(key, ()) if until > self.clock()]
-        workloads = self.caches[WORKLOADS].of_workflow(uid_of(main))
-        return Seen(engine, observed, unit_of(main, self.caches), workloads, assumed)
+        return Seen(engine, observed, unit_of(main, self.caches), self.caches[WORKLOADS].of_workflow(uid_of(main)))
 
     def _below(self, main: Object) -> dict[str, list[Object]]:
         found: dict[str, list[Object]] = {}
@@ -126,42 +122,38 @@ class Controller:
             uid = waiting.pop()
             for resource in (*self.kinds, PODS):
                 for obj in self.caches[resource].owned_by(uid):
-                    if uid_of(obj) not in known:
-                        known.add(uid_of(obj))
+                    if uid_of(obj) in known or self._queued_by(obj) is not None:
+                        continue  # one that waits by itself, with all that is below it, is no part of this one
+                    known.add(uid_of(obj))
+                    if resource != PODS:
                         waiting.append(uid_of(obj))
-                        found.setdefault(str(obj.get("kind")), []).append(obj)
+                    found.setdefault(str(obj.get("kind")), []).append(obj)
         return found
 
     # what follows
 
     def reconcile(self, key: Key) -> Plan:
         try:
-            seen = self.seen(key)
+            return self.rooms.reconcile(key) or Plan()
         except UserError as error:
-            return Plan(
-                notes=[
-                    Note("Refused", "; ".join(f"{one.code}: {one.message}. {one.fix}" for one in error.problems), True)
-                ]
-            )
-        if seen is None:
-            self._assumed.pop(key, None)
-            self._releasing.discard(key)
-            return Plan()
-        with self._deciding:
-            plan = reconcile(replace(seen, assumed=self._still_assumed(key)))
-            self._releasing.discard(key)
-            if any(write.resource == PODS and write.verb == "patch" for write in plan.writes):
-                self._releasing.add(key)
-        return plan
+            said = "; ".join(f"{one.code}: {one.message}. {one.fix}" for one in error.problems)
+            return Plan(notes=[Note("Refused", said, True)])
 
-    def _still_assumed(self, key: Key) -> list[Assumed]:
-        now = self.clock()
-        kept = [(until, one) for until, one in self._assumed.get(key, ()) if until > now]
-        if kept:
-            self._assumed[key] = kept
-        else:
-            self._assumed.pop(key, None)
-        return [one for _, one in kept]
+    def noticed(self, change: Change, keys: Collection[Key]) -> None:
+        """An object of these workflows, or of none, has changed."""
+        if change.resource == PODS:
+            pod = change.new or change.old or {}
+            for key in keys:
+                self.rooms.pod_changed(key, pod, lambda: self._now(pod))
+            return
+        for key in keys:
+            self.rooms.changed(key)
+        if change.resource in (LOCAL_QUEUES, CLUSTER_QUEUES, FLAVORS) and _spec(change.old) != _spec(change.new):
+            self.rooms.queues_changed()
+
+    def _now(self, pod: Object) -> Object | None:
+        found = self.caches.get(PODS, namespace_of(pod), name_of(pod))
+        return found if found is not None and uid_of(found) == uid_of(pod) else None
 
     # webhooks
 
@@ -178,17 +170,14 @@ class Controller:
         pod = {**part(request, "object")}
         pod["metadata"] = {"namespace": request.get("namespace"), **part(pod, "metadata")}
         key = self.owner_of({**pod, "apiVersion": "v1", "kind": "Pod"})
-        seen = None
         # One replica decides; on the others the pod keeps its gate until that one looks.
-        if key is not None and self.leads():
-            seen = self.seen(key)
-        with self._deciding:
-            if key is not None and seen is not None:
-                seen = None if key in self._releasing else replace(seen, assumed=self._still_assumed(key))
-            response, assumed = admit_pod(request, seen)
-            if key is not None and assumed is not None:
-                self._assumed.setdefault(key, []).append((self.clock() + ASSUMED, assumed))
-        return response
+        if key is None or not self.leads():
+            return admit_pod(request, None)[0]
+        return self.rooms.admit(key, request)
+
+
+def _spec(obj: Object | None) -> Object:
+    return part(obj or {}, "spec")
 
 
 def _group(owner: Object) -> str:
@@ -211,11 +200,15 @@ def manager(
         owner_of=controller.owner_of,
         reconcile=controller.reconcile,
         object_of=controller.object_of,
+        noticed=controller.noticed,
+        settled=controller.rooms.settled,
+        trusted=(PODS, WORKLOADS),
         webhooks=controller.webhooks(),
         log=log,
         metrics=metrics,
     )
     controller.leads = lambda: found.leads
+    controller.fresh = lambda: found.fresh(PODS)
     return found
 
 

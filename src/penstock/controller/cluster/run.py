@@ -8,12 +8,14 @@ returns when `stop` was called, or when the leadership is lost: then the process
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,7 +27,7 @@ from penstock.controller.cluster.server import Handler, health_server, tls_conte
 from penstock.controller.cluster.workqueue import Schedule, WorkQueue
 from penstock.controller.cluster.writer import Outcome, Writer
 from penstock.controller.names import MANAGER
-from penstock.controller.objects import Note, Object, Plan, Write
+from penstock.controller.objects import Note, Object, Plan, Resource, Write, name_of, namespace_of
 from penstock.errors import UserError
 from penstock.kubernetes.cache import Caches, Change
 from penstock.kubernetes.client import ApiError, Client
@@ -34,6 +36,12 @@ from penstock.kubernetes.watch import Watcher
 
 Key = tuple[str, str, str]
 """Engine, namespace, name."""
+
+
+POSTPONED = 1.0
+"""Seconds until a workflow is looked at again that could not be seen as it is."""
+FAULTS_EVERY = 60.0
+KEPT_FAULTS = 1_000
 
 
 def default_identity() -> str:
@@ -64,6 +72,8 @@ class Settings:
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     certificates_every: float = 60.0
     """Seconds between two looks at the certificates."""
+    handover: float = 2.5
+    """Seconds from the last answer about a pod to the lease being given back: the API server waits 2 for an answer, and then stores the pod."""
     linger: float = 5.0
     """Seconds for which webhooks are still answered after `stop`: until the API servers know that they are to ask another replica."""
     watch_seconds: int = 300
@@ -81,15 +91,21 @@ class Manager:
         owner_of: Callable[[Object], Key | None],
         reconcile: Callable[[Key], Plan],
         object_of: Callable[[Key], Object | None],
+        noticed: Callable[[Change, Collection[Key]], None] = lambda change, keys: None,
+        settled: Callable[[Key], None] = lambda key: None,
+        trusted: Collection[Resource] = (),
         webhooks: Mapping[str, Handler] | None = None,
         log: Log | None = None,
         metrics: Metrics | None = None,
     ) -> None:
+        """`noticed` hears of each change in the caches, `settled` when the writes for a workflow are in them. While the watch of one of `trusted` is
+        broken nothing is decided."""
         self.caches = caches
         self.metrics = metrics or Metrics()
         self._client = client
         self._settings = settings
         self._owner_of, self._reconcile, self._object_of = owner_of, reconcile, object_of
+        self._noticed, self._settled = noticed, settled
         self._webhooks = dict(webhooks or {})
         self._log = log or Log()
         self._queue: WorkQueue[Key] = WorkQueue(Schedule(group=lambda key: key[1]))
@@ -99,6 +115,7 @@ class Manager:
             Watcher(client, cache, self.changed, self._log, seconds=settings.watch_seconds, absent=settings.absent)
             for cache in caches
         ]
+        self._trusted = [watcher for watcher in self._watchers if watcher.cache.resource in trusted]
         self._recorder = Recorder(client, settings.identity, self._log, self.metrics)
         self._elector = Elector(
             client, settings.namespace, settings.lease, settings.identity, self._log, terms=settings.terms
@@ -115,6 +132,8 @@ class Manager:
         )
         self._unsure: dict[Key, Write] = {}
         """Writes without an answer: they are looked up before anything else is decided. A pod that was let go must not be taken for one that waits."""
+        self._faults: OrderedDict[Key, float] = OrderedDict()
+        """When an Event last told that a workflow cannot be handled."""
         self._threads: list[threading.Thread] = []
         self._material: Material | None = None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics_page}
@@ -154,9 +173,27 @@ class Manager:
             self._queue.add(key)
 
     def changed(self, change: Change) -> None:
-        for obj in (change.old, change.new):
-            if obj is not None and (key := self._owner_of(obj)) is not None:
-                self.add(key)
+        """An object in the caches has changed. One that cannot be understood must not stop the watch of all the others."""
+        found = dict.fromkeys(self._key_of(obj) for obj in (change.old, change.new) if obj is not None)
+        keys = [key for key in found if key is not None]
+        try:
+            self._noticed(change, keys)
+        except Exception as error:
+            self._log.error("change not taken", kind=change.resource.kind, error=error)
+        for key in keys:
+            self.add(key)
+
+    def _key_of(self, obj: Object) -> Key | None:
+        try:
+            return self._owner_of(obj)
+        except Exception as error:
+            what = f"{namespace_of(obj)}/{name_of(obj)}"
+            self._log.error("object not understood", kind=obj.get("kind"), object=what, error=error)
+            return None
+
+    def fresh(self, resource: Resource) -> float:
+        """Seconds for which the watch of this kind has told all."""
+        return min((one.good_for() for one in self._watchers if one.cache.resource == resource), default=0.0)
 
     def stop(self) -> None:
         """Has `run` return. May be called by a signal handler."""
@@ -203,7 +240,7 @@ class Manager:
     def _begin(self) -> None:
         """From now on we act."""
         self._acting = True
-        keys = {self._owner_of(obj): None for cache in self.caches for obj in cache.list()}
+        keys = {self._key_of(obj): None for cache in self.caches for obj in cache.list()}
         for key in keys:
             if key is not None:
                 self._queue.add(key)
@@ -222,8 +259,11 @@ class Manager:
         deadline = time.monotonic() + 20
         for thread in list(self._threads):
             thread.join(max(0.0, deadline - time.monotonic()))
-        self._acting = False
+        acted, self._acting = self._acting, False
         self._elector.stop()
+        if acted and self._settings.elect and self._material is not None:
+            # A pod that the webhook has let go may not be stored yet. Who leads next must see it.
+            time.sleep(self._settings.handover)
         if not any(thread.is_alive() for thread in self._threads):
             self._elector.release()
         self._recorder.stop()
@@ -248,27 +288,52 @@ class Manager:
             except Exception as error:
                 # One workflow that cannot be handled must not hold up the others.
                 self._log.error("reconcile failed", workflow=f"{key[1]}/{key[2]}", engine=key[0], error=error)
+                self._tell_fault(key, error)
             finally:
-                self._queue.done(key, failed=outcome != "done", again=again)
+                self._queue.done(key, failed=outcome not in ("done", "postponed"), again=again)
             self.metrics.reconciles.labels(outcome).inc()
             self.metrics.reconcile_seconds.observe(time.perf_counter() - began)
 
     def _handle(self, key: Key) -> tuple[str, float | None]:
         log = self._log.bind(workflow=f"{key[1]}/{key[2]}", engine=key[0])
+        if any(watcher.problem for watcher in self._trusted):
+            return "postponed", POSTPONED
         unsure = self._unsure.get(key)
         if unsure is not None:
             if not self._writer.look(unsure):
                 return "error", None
             del self._unsure[key]
         plan = self._reconcile(key)
+        if plan.doubts:
+            if not all(map(self._writer.look, plan.doubts)):
+                return "error", None
+            plan = self._reconcile(key)
         self.metrics.seen(key, plan.stages)
         outcome = self._writer.send(plan.writes, log)
         if outcome.unsure is not None:
             self._unsure[key] = outcome.unsure
+        else:
+            self._settled(key)
         if self._leads():
             self._tell(key, [*plan.notes, *outcome.refused])
         waits = [wait for wait in (plan.again, outcome.again) if wait is not None]
         return outcome.word, _next(outcome, waits)
+
+    def _tell_fault(self, key: Key, error: Exception) -> None:
+        """With an Event on the object, once a minute at most."""
+        now = time.monotonic()
+        if now - self._faults.get(key, -math.inf) < FAULTS_EVERY:
+            return
+        self._faults.pop(key, None)
+        self._faults[key] = now
+        if len(self._faults) > KEPT_FAULTS:
+            self._faults.popitem(last=False)
+        said = f"Penstock cannot handle this workflow: {type(error).__name__}: {str(error)[:200]}. Nothing of it is let go; others go on"
+        fix = f"The log of the controller says where (kubectl logs -n {self._settings.namespace} deploy/{MANAGER}). Report it with this object, or delete the workflow"
+        try:
+            self._tell(key, [Note("Refused", f"{said}. {fix}.", warning=True)])
+        except Exception as another:
+            self._log.error("event not sent", workflow=f"{key[1]}/{key[2]}", engine=key[0], error=another)
 
     def _tell(self, key: Key, notes: Sequence[Note]) -> None:
         obj = self._object_of(key)

@@ -1,0 +1,211 @@
+"""The room that admitted Workloads have, given away by two: the webhook, to pods as they are made, and the workers, to pods that wait. Used by main.Controller.
+
+Nothing is given twice: both decide under a lock for each workflow, and look only then. What the webhook gave counts until the pod is seen. While a
+worker's writes are on their way, which give room away or back, the webhook lets nothing go; the pod keeps its gate for a moment.
+
+A stage may be thousands of pods wide, and each asks. So what is seen of a workflow is worked out once, and then follows the pods that come and go; it is
+thrown away when anything else of the workflow changes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.controller import names
+from penstock.controller.admit import Sight, admit_pod
+from penstock.controller.cluster.run import Key
+from penstock.controller.core import Seen, reconcile
+from penstock.controller.coverage import Assumed, is_gated
+from penstock.controller.objects import PODS, WORKLOADS, Object, Plan, Write, annotations_of, name_of, uid_of
+
+ASSUMED = 10.0
+"""Seconds for which a pod that the webhook let go counts, if it is not seen. Most are seen within milliseconds; one that never comes was refused by somebody."""
+MOST_ASSUMED = 10_000
+"""In one workflow. Reviews may be made up: nobody proves who he is."""
+MOST_SIGHTS = 32
+LOCKS = 64
+
+
+@dataclass(slots=True)
+class _Given:
+    """What the webhook gave away in one workflow and was not seen since."""
+
+    pods: list[tuple[float, Assumed]] = field(default_factory=list)
+    """The oldest first."""
+    known: set[str] = field(default_factory=set)
+    """Uids of pods that it is not, because they were seen before or waited."""
+
+    def take(self, pod: Object) -> Assumed | None:
+        """The one that this new pod is. A name is not known before a pod has one; then any that counts the same will do."""
+        name, counted = name_of(pod), "" if is_gated(pod) else annotations_of(pod).get(names.POD_SET)
+        named = (at for at, (_, one) in enumerate(self.pods) if one.pod == name)
+        alike = (at for at, (_, one) in enumerate(self.pods) if counted and (one.pod, one.pod_set) == ("", counted))
+        found = next(named, None)
+        if found is None:
+            found = next(alike, None)
+        return self.pods.pop(found)[1] if found is not None else None
+
+
+class Rooms:
+    """Thread-safe."""
+
+    def __init__(
+        self,
+        look: Callable[[Key], Seen | None],
+        clock: Callable[[], float],
+        fresh: Callable[[], float],
+    ) -> None:
+        self._look, self._clock, self._fresh = look, clock, fresh
+        self._locks = [threading.RLock() for _ in range(LOCKS)]
+        self._given: dict[Key, _Given] = {}
+        self._moving: set[Key] = set()
+        """Workflows of which a worker gives room away or back at this moment: that is not in the caches yet."""
+        self._sights: OrderedDict[Key, Sight] = OrderedDict()
+        self._making: set[Key] = set()
+        """Sights that are made at this moment."""
+        self._epoch = 0
+        """Grows when something changes that any sight may rest on."""
+        self._guard = threading.Lock()
+
+    def _lock(self, key: Key) -> AbstractContextManager[Any]:
+        return self._locks[hash(key) % LOCKS]
+
+    # workers
+
+    def reconcile(self, key: Key) -> Plan | None:
+        """None: the workflow is gone."""
+        with self._lock(key):
+            if key in self._moving:
+                self._moving.discard(key)
+                self._drop(key)
+            seen = self._look(key)
+            if seen is None:
+                self._given.pop(key, None)
+                self._drop(key)
+                return None
+            plan = reconcile(replace(seen, assumed=self._assumed(key, seen.observed.pods)))
+            if any(map(moves, plan.writes)):
+                self._moving.add(key)
+            return plan
+
+    def settled(self, key: Key) -> None:
+        """The writes of the plan are carried out, and in the caches."""
+        if key in self._moving:
+            with self._lock(key):
+                self._moving.discard(key)
+                self._drop(key)
+
+    # the webhook
+
+    def admit(self, key: Key, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        with self._lock(key):
+            sight = self._sight(key)
+            response, assumed = admit_pod(request, sight)
+            if sight is not None and assumed is not None:
+                if request.get("dryRun") is True:
+                    sight.forget(assumed)
+                else:
+                    given = self._given.setdefault(key, _Given(known=set(sight.pods)))
+                    given.pods.append((self._clock(), assumed))
+            return response
+
+    def _sight(self, key: Key) -> Sight | None:
+        given = self._given.get(key)
+        if key in self._moving or (given is not None and len(given.pods) >= MOST_ASSUMED):
+            return None
+        with self._guard:
+            found = self._sights.get(key)
+            if found is not None:
+                self._sights.move_to_end(key)
+        if found is not None and not (given is not None and self._expired(given)):
+            return found
+        epoch = self._epoch
+        self._making.add(key)
+        try:
+            seen = self._look(key)
+            if seen is None:
+                return None
+            found = Sight(replace(seen, assumed=self._assumed(key, seen.observed.pods)))
+            with self._guard:
+                if epoch == self._epoch:
+                    self._sights[key] = found
+                if len(self._sights) > MOST_SIGHTS:
+                    self._sights.popitem(last=False)
+            return found
+        finally:
+            self._making.discard(key)
+
+    # what becomes of it
+
+    def changed(self, key: Key) -> None:
+        """Anything of the workflow but a pod."""
+        if self._watched(key):
+            with self._lock(key):
+                self._drop(key)
+
+    def pod_changed(self, key: Key, pod: Object, now: Callable[[], Object | None]) -> None:
+        """A pod has come, changed or gone. `now` says how it is: changes are told after they are seen, and perhaps not in order."""
+        if not self._watched(key):
+            return
+        with self._lock(key):
+            sight = self._sights.get(key)
+            if sight is not None:
+                try:
+                    self._follow(key, sight, pod, now())
+                except Exception:
+                    self._drop(key)  # whoever asks next will hear of the fault
+                    raise
+
+    def _follow(self, key: Key, sight: Sight, pod: Object, now: Object | None) -> None:
+        given, uid = self._given.get(key), uid_of(pod)
+        if given is not None and uid not in given.known:
+            given.known.add(uid)
+            one = given.take(pod)
+            if one is not None:
+                sight.forget(one)
+            if not given.pods:
+                del self._given[key]
+        sight.follow(uid, now)
+
+    def _watched(self, key: Key) -> bool:
+        return key in self._sights or key in self._making
+
+    def queues_changed(self) -> None:
+        """What queues cover, or nodes of a flavor."""
+        with self._guard:
+            self._epoch += 1
+            self._sights.clear()
+
+    def _drop(self, key: Key) -> None:
+        with self._guard:
+            self._sights.pop(key, None)
+
+    def _assumed(self, key: Key, pods: Iterable[Object]) -> list[Assumed]:
+        """What was given away and is neither among these pods nor too old."""
+        given = self._given.get(key)
+        if given is None:
+            return []
+        there = {uid_of(pod): pod for pod in pods}
+        for uid, pod in there.items():
+            if uid not in given.known:
+                given.take(pod)
+        given.known = set(there)
+        while given.pods and self._expired(given):
+            given.pods.pop(0)
+        if not given.pods:
+            del self._given[key]
+        return [one for _, one in given.pods]
+
+    def _expired(self, given: _Given) -> bool:
+        """While the watch of pods stands still nothing is seen, so nothing is given up."""
+        return bool(given.pods) and self._clock() - given.pods[0][0] >= ASSUMED and self._fresh() >= ASSUMED
+
+
+def moves(write: Write) -> bool:
+    """Does it let a pod go, or change what a Workload holds?"""
+    return write.verb != "create" and write.resource in (PODS, WORKLOADS)
