@@ -36,14 +36,20 @@ QUICK = Terms(duration=1.5, renew_deadline=1.0, retry=0.1)
 class World:
     """A controller that makes one Part for each Thing, and takes it away when the Thing says so."""
 
-    def __init__(self, api: FakeApi, webhooks: Any = None, **given: Any) -> None:
+    def __init__(self, api: FakeApi, webhooks: Any = None, trusted: Any = (), **given: Any) -> None:
         self.api = api
         self.client = Client(api.connection())
         self.caches = Caches([THINGS, PARTS])
         self.out = io.StringIO()
         self.seen: list[Key] = []
         self.decide: Callable[[Key], Plan] = self.one_part
-        settings = {"elect": False, "health_host": "127.0.0.1", "health_port": 0, "webhook_host": "127.0.0.1"}
+        settings = {
+            "elect": False,
+            "health_host": "127.0.0.1",
+            "health_port": 0,
+            "webhook_host": "127.0.0.1",
+            "handover": 0,
+        }
         self.manager = Manager(
             self.client,
             Settings(**{**settings, "webhook_port": 0, "namespace": "ns", **given}),
@@ -52,6 +58,7 @@ class World:
             reconcile=self.reconcile,
             object_of=lambda key: self.caches.get(THINGS, key[1], key[2]),
             webhooks=webhooks,
+            trusted=trusted,
             log=Log(self.out),
         )
         self.result: list[bool] = []
@@ -392,3 +399,109 @@ def test_a_damaged_secret_is_not_ready_until_it_can_be_put_right(api: FakeApi, w
     wait_for(lambda: one.manager.synced)
     assert one.page("/readyz") == (503, "the webhook certificate is not made yet\n")
     wait_for(lambda: one.page("/readyz")[0] == 200)
+
+
+def test_a_fault_is_told_on_the_object_and_not_at_every_try(api: FakeApi, world: Make) -> None:
+    one = world()
+    usual = one.decide
+
+    def decide(key: Key) -> Plan:
+        if key[2] == "bad":
+            raise ZeroDivisionError(f"try {len(one.seen)}")  # other words each time
+        return usual(key)
+
+    one.decide = decide
+    api.put(THINGS, thing("bad"))
+    api.put(THINGS, thing("good"))
+    one.start()
+    wait_for(lambda: len([key for key in one.seen if key[2] == "bad"]) > 3)
+    wait_for(lambda: ("Refused", "bad") in events(api))
+    told = [event for event in api.all(EVENTS) if event["reason"] == "Refused"]
+    assert len(told) == 1
+    assert "ZeroDivisionError: try" in told[0]["note"] and "kubectl logs" in told[0]["note"]
+    assert told[0]["type"] == "Warning"
+    wait_for(lambda: api.get(PARTS, "ns", "good"))
+
+
+def test_an_object_that_cannot_be_understood_does_not_stop_the_watch(api: FakeApi, world: Make) -> None:
+    one = world()
+    usual = one.owner_of
+
+    def owner_of(obj: Object) -> Key | None:
+        if name_of(obj) == "bad":
+            raise ZeroDivisionError("bad")
+        return usual(obj)
+
+    one.manager._owner_of = owner_of
+    api.put(THINGS, thing("bad"))
+    one.start()
+    wait_for(lambda: one.manager.synced)
+    api.put(THINGS, thing("bad") | {"spec": {"x": 1}})
+    api.put(THINGS, thing("good"))
+    wait_for(lambda: api.get(PARTS, "ns", "good"))
+    assert api.asked("GET", "things?limit") == 1, "nothing is listed again for it"
+    assert [line for line in one.lines if line["msg"] == "object not understood" and line["object"] == "ns/bad"]
+
+
+def test_nothing_is_decided_while_the_watch_of_what_counts_is_broken(api: FakeApi, world: Make) -> None:
+    one = world(trusted=[PARTS])
+    api.put(THINGS, thing("a"))
+    one.start()
+    wait_for(lambda: api.get(PARTS, "ns", "a"))
+    wait_for(one.manager.idle)
+    broken = Fault(lambda method, path: "parts" in path and "watch" in path, 500, times=10**6)
+    api.faults.append(broken)
+    api.drop()
+    wait_for(lambda: one.manager._trusted[0].problem)
+    seen = len(one.seen)
+    api.put(THINGS, thing("a") | {"spec": {"x": 2}})
+    wait_for(lambda: (one.caches.get(THINGS, "ns", "a") or {}).get("spec") == {"x": 2})
+    wait_for(lambda: 'outcome="postponed"' in one.page("/metrics")[1])
+    assert len(one.seen) == seen
+    broken.times = 0
+    wait_for(lambda: (api.get(PARTS, "ns", "a") or {})["spec"] == {"x": 2})
+
+
+def test_what_is_in_doubt_is_read_before_anything_is_done_about_it(api: FakeApi, world: Make) -> None:
+    """The watch of Parts is behind: it does not show the Part that is there."""
+    one = world()
+    api.put(THINGS, thing("a"))
+    doubt = Write("patch", PARTS, "ns", "other")
+    stopped: list[str] = []
+
+    def decide(key: Key) -> Plan:
+        if one.caches.get(PARTS, "ns", "other") is not None:
+            return Plan()
+        stopped.append(key[2])
+        return Plan([Write("delete", THINGS, "ns", "a")], doubts=[doubt])
+
+    one.decide = decide
+    api.faults.append(Fault(lambda method, path: "parts" in path and "watch" in path, 500, times=10**6))
+    api.faults.append(Fault(lambda method, path: method == "GET" and path.endswith("parts/other"), 500, times=1))
+    mute = one.manager._watchers[1]
+    mute._take = lambda event: None  # type: ignore[method-assign]
+    one.start()
+    wait_for(lambda: stopped)  # and the Part could not be read
+    api.put(PARTS, thing("other", ownerReferences=[{"name": "a"}]))
+    wait_for(lambda: one.caches.get(PARTS, "ns", "other"))
+    wait_for(one.manager.idle)
+    assert api.get(THINGS, "ns", "a"), "it was there all the time"
+
+
+def test_the_lease_is_given_back_when_what_was_let_go_is_stored(api: FakeApi, world: Make) -> None:
+    for resource in (SECRETS, *CONFIGURATIONS):
+        api.install(resource)
+    one = world(
+        webhooks={"/ask": lambda request: {"allowed": True}},
+        hosts=["127.0.0.1"],
+        linger=0,
+        elect=True,
+        terms=QUICK,
+        handover=0.6,
+    ).start()
+    wait_for(lambda: one.manager.leads and one.page("/readyz")[0] == 200)
+    one.manager.stop()
+    began = time.monotonic()
+    wait_for(lambda: not (api.get(LEASES, "ns", "penstock-controller") or {})["spec"]["holderIdentity"])
+    assert time.monotonic() - began >= 0.5
+    assert not one.manager.leads
