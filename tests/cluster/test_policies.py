@@ -478,7 +478,13 @@ def test_the_priority_and_the_needs_of_a_run_are_not_changed(
         for value in ("another", None):
             assert "another class" in merge(user, where, labels(**{PRIORITY: value})), where
         assert not merge(controller, where, labels(**{PRIORITY: "another"}))
-        for name in ("kueue.k8s.io/max-resources", "kueue.x-k8s.io/tolerations", "kueue.k8s.io/node-selector"):
+        requests = "kueue.konflux-ci.dev/requests-cpu"
+        for name in (
+            "kueue.k8s.io/max-resources",
+            "kueue.x-k8s.io/tolerations",
+            "kueue.k8s.io/node-selector",
+            requests,
+        ):
             change = {"metadata": {"annotations": {name: "{}"}}}
             assert "what the whole workflow holds" in merge(member, where, change), (where, name)
             assert not merge(user, where, change), "engines copy annotations, and may create pods as this one may"
@@ -540,6 +546,9 @@ def test_a_queue_called_default_does_not_suspend_what_is_ours(bed: Testbed, ns: 
     ours["metadata"]["annotations"]["penstock/suspend"] = "true" if by_user else "false"
     made = bed.raw("POST", JOBSETS.format(ns), ours, params={"dryRun": "All"})
     assert made["spec"].get("suspend", False) is by_user
+    del ours["metadata"]["annotations"]["penstock/suspend"]
+    unknown = bed.raw("POST", JOBSETS.format(ns), ours, params={"dryRun": "All"})
+    assert unknown["spec"]["suspend"], "nobody knows who has suspended it"
     assert "kueue.x-k8s.io/queue-name" not in made["metadata"]["labels"]
 
 

@@ -33,7 +33,7 @@ from penstock.controller.names import (
     WORKFLOW_UID,
 )
 from penstock.controller.objects import Resource
-from penstock.formats.gates.marks import NEEDS
+from penstock.formats.gates.marks import NEEDS, REQUESTS
 
 Manifest = dict[str, Any]
 API = "admissionregistration.k8s.io/v1"
@@ -217,7 +217,7 @@ def _keep_needs(users: Sequence[str], runs: Sequence[Target]) -> list[Manifest]:
     names = f"[{', '.join(map(cel.text, NEEDS))}]"
     now, before = "object.metadata.?annotations[?k]", "oldObject.metadata.?annotations[?k]"
     rule = _rule(
-        f"{names}.all(k, {now} == {before})",
+        f"{names}.all(k, {now} == {before}) && {cel.kept('annotations', REQUESTS)}",
         f"annotations such as {NEEDS[0]} are not changed after creation: they say what the whole workflow holds. Delete the run, and create it anew",
     )
     return _validating("penstock-keep-needs", runs, [QUEUE, QUEUED], [rule], users, conditions=[_NO_ENGINE])

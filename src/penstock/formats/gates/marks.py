@@ -40,6 +40,8 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
     TOLERATION: ("kueue.k8s.io/tolerations", "kueue.x-k8s.io/toleration", "kueue.x-k8s.io/tolerations"),
     NODE_SELECTOR: ("kueue.x-k8s.io/node-selector",),
 }
+REQUESTS = "kueue.konflux-ci.dev/requests-"
+"""The annotations of tekton-kueue: a declaration like max-resources, one for each resource."""
 NEEDS = tuple(one for name, also in _ALSO.items() for one in (name, *also))
 """All names of the three annotations."""
 MOST_ANNOTATED = 256 * 1024

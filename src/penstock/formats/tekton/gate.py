@@ -31,6 +31,7 @@ from penstock.formats.documents import Document, Library, items, part
 from penstock.formats.gates.marks import (
     MAX_RESOURCES,
     NODE_SELECTOR,
+    REQUESTS,
     TOLERATION,
     annotate,
     annotations_of,
@@ -55,8 +56,6 @@ LABEL = "penstock/gate"
 NONE = "none"
 """The value of the label on TaskRuns that do not wait."""
 TASKS = "penstock/gate-tasks"
-REQUESTS = "kueue.konflux-ci.dev/requests-"
-"""The annotations of tekton-kueue: a declaration like max-resources, one for each resource."""
 _PENDING = {"PipelineRun": "PipelineRunPending", "TaskRun": "TaskRunPending"}
 _RESULT = re.compile(r"\$\(\s*tasks\.([\w-]+)\.")
 _DEEPEST = 20

@@ -44,9 +44,9 @@ from penstock.controller.objects import (
 )
 from penstock.errors import UserError
 from penstock.formats.documents import Document
-from penstock.formats.gates.marks import MAX_RESOURCES, NODE_SELECTOR, TOLERATION, declared
+from penstock.formats.gates.marks import MAX_RESOURCES, NODE_SELECTOR, REQUESTS, TOLERATION, declared
 from penstock.formats.pods.requests import amounts
-from penstock.formats.tekton.gate import REQUESTS, TaskShape, peak_of, shapes_of
+from penstock.formats.tekton.gate import TaskShape, peak_of, shapes_of
 
 WHOLE = "(workflow)"
 """The key of the one stage of a run that is queued as a whole."""
