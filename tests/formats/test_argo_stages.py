@@ -324,6 +324,15 @@ def test_defaults_go_under_every_template() -> None:
             4000,
         ),
         ("kind: Workflow\nspec: {templates: [{container: {resources: {requests: {cpu: 1}}}}]}", 1, 0),
+        # It names a queue, and so waits there.
+        (
+            (
+                "kind: Job\nmetadata: {labels: {kueue.x-k8s.io/queue-name: q}}\n"
+                "spec: {template: {spec: {containers: [{resources: {requests: {cpu: 1}}}]}}}"
+            ),
+            1,
+            0,
+        ),
     ],
 )
 def test_a_resource_template_asks_for_what_it_makes(manifest: str, pods: int, cpu: int) -> None:
