@@ -135,11 +135,7 @@ def _one_queue(engines: Collection[str]) -> list[Manifest]:
         again=True,
     )
     if "jobset" in engines:
-        # Where there is a LocalQueue called `default`, Kueue gives the label to what has none, and suspends it.
-        by_kueue = f"{cel.annotation('object', SUSPEND)}.orValue('') == 'false' && object.spec.?suspend.orValue(false)"
-        goes_on = f"({by_kueue} ? [JSONPatch{{op: 'replace', path: '/spec/suspend', value: false}}] : [])"
-        jobs = [_patched(f"{label} + {goes_on}")]
-        found += _mutating("penstock-one-queue-jobs", [_JOB_SETS, _JOBS], QUEUED, jobs, again=True)
+        found += _one_queue_for_jobs(label)
     if "tekton" in engines:
         # A pipeline in a pipeline is a child like a TaskRun. What a user creates has no owner, and keeps its label for the webhook.
         owned = {"name": "has-an-owner", "expression": "has(object.metadata.ownerReferences)"}
@@ -147,6 +143,20 @@ def _one_queue(engines: Collection[str]) -> list[Manifest]:
         change = [_patched(label)]
         found += _mutating("penstock-one-queue-runs", runs, QUEUED, change, again=False, conditions=[owned])
     return found
+
+
+def _one_queue_for_jobs(label: str) -> list[Manifest]:
+    """Where there is a LocalQueue called `default`, Kueue gives its label to a JobSet that has none, and suspends it. The API server asks a policy again
+    only if it was asked before the webhooks, when a new JobSet has Kueue's label and not yet ours: so there is a policy for each label."""
+    by_kueue = f"{cel.annotation('object', SUSPEND)}.orValue('') == 'false' && object.spec.?suspend.orValue(false)"
+    goes_on = f"({by_kueue} ? [JSONPatch{{op: 'replace', path: '/spec/suspend', value: false}}] : [])"
+    if_ours = f"{cel.has(cel.label('object', QUEUED))} ? {label} + {goes_on} : []"
+    return [
+        *_mutating(
+            "penstock-one-queue-jobs", [_JOB_SETS, _JOBS], QUEUED, [_patched(f"{label} + {goes_on}")], again=True
+        ),
+        *_mutating("penstock-one-queue-jobsets", [_JOB_SETS], QUEUE, [_patched(if_ours)], again=True),
+    ]
 
 
 def _filtered(optional: str, path: str, one: str, name: str, without: Sequence[str]) -> str:
