@@ -372,7 +372,7 @@ def do(cluster: Cluster, act: tuple[Any, ...], sight: Cluster) -> Cluster:
     return sight
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(WORKFLOW, min_size=1, max_size=3), st.lists(ACTS, max_size=60), st.booleans(), CAPS)
 def test_any_order_of_events(
     workflows: list[dict[str, Any]], acts: list[tuple[Any, ...]], graceful: bool, cap: int
