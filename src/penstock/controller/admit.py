@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, cast, get_args
 
 from penstock.controller import names
-from penstock.controller.core import Seen, covered_resources
+from penstock.controller.core import Seen, covered_resources, may_run
 from penstock.controller.coverage import Assumed, Coverage, Grant, counts_for, is_gated, released, requests_of
 from penstock.controller.engine import Engine, Unit
 from penstock.controller.objects import (
@@ -117,7 +117,7 @@ class Sight:
     @cached_property
     def _closed(self) -> bool:
         """Nothing new of the workflow is let go."""
-        if is_deleted(self.seen.observed.main):
+        if is_deleted(self.seen.observed.main) or not may_run(self.seen):
             return True
         view = self.seen.engine.view(self.seen.observed, self.seen.unit)
         return bool(view.over or view.problem or view.paused)

@@ -68,6 +68,8 @@ class Plan:
     """The state of each stage, for the metrics."""
     doubts: Sequence[Write] = ()
     """Empty patches of objects that may be otherwise than they were seen: they are read, and then it is decided anew. Pods are stopped for them."""
+    fault: Exception | None = None
+    """Why nothing else could be decided. It is raised when the writes are carried out."""
 
 
 class Lookup(Protocol):

@@ -19,7 +19,7 @@ from typing import Any
 from penstock.controller import names
 from penstock.controller.admit import Sight, admit_pod
 from penstock.controller.cluster.run import Key
-from penstock.controller.core import Seen, reconcile
+from penstock.controller.core import Seen, reconcile, unreadable
 from penstock.controller.coverage import Assumed, is_gated
 from penstock.controller.objects import PODS, WORKLOADS, Object, Plan, Write, annotations_of, name_of, uid_of
 
@@ -88,7 +88,11 @@ class Rooms:
                 self._given.pop(key, None)
                 self._drop(key)
                 return None
-            plan = reconcile(replace(seen, assumed=self._assumed(key, seen.observed.pods)))
+            seen = replace(seen, assumed=self._assumed(key, seen.observed.pods))
+            try:
+                plan = reconcile(seen)
+            except Exception as fault:  # an eviction is answered all the same
+                plan = replace(unreadable(seen, ""), notes=(), fault=fault)
             if any(map(moves, plan.writes)):
                 self._moving.add(key)
             return plan

@@ -314,6 +314,8 @@ class Manager:
             self._unsure[key] = outcome.unsure
         else:
             self._settled(key)
+        if plan.fault is not None:
+            raise plan.fault
         if self._leads():
             self._tell(key, [*plan.notes, *outcome.refused])
         waits = [wait for wait in (plan.again, outcome.again) if wait is not None]
