@@ -32,7 +32,7 @@ class AtOnce:
         return reservation.shrink()
 
 
-class Hall:
+class SharedQueue:
     """Runs in front of a queue of so many cpus."""
 
     def __init__(self, place: Path, cpu: int) -> None:
@@ -85,95 +85,95 @@ class Hall:
 
 
 @pytest.fixture
-def hall(tmp_path: Path) -> Iterator[Hall]:
-    hall = Hall(tmp_path, 4)
-    yield hall
-    hall.store.close()
+def shared(tmp_path: Path) -> Iterator[SharedQueue]:
+    shared = SharedQueue(tmp_path, 4)
+    yield shared
+    shared.store.close()
 
 
 def loop(many: int, **fields: Any) -> ForEach:
     return ForEach(axes=({"i": tuple(range(many))},), **fields)
 
 
-def test_a_stage_is_admitted_and_gives_its_quota_back(hall: Hall) -> None:
-    run = hall.run(flow(step("a", cpu=3)))
-    hall.decide(run)
-    assert hall.used == 3 * CPU and hall.admitted == [(run, "a")]
+def test_a_stage_is_admitted_and_gives_its_quota_back(shared: SharedQueue) -> None:
+    run = shared.run(flow(step("a", cpu=3)))
+    shared.decide(run)
+    assert shared.used == 3 * CPU and shared.admitted == [(run, "a")]
     (task,) = run.state.ready.take("x", 9)
     run.state.ended(task, Outcome.SUCCEEDED, {})
-    hall.decide(run)
-    assert hall.used == 0 and len(hall.reservations) == 0
+    shared.decide(run)
+    assert shared.used == 0 and len(shared.reservations) == 0
 
 
-def test_a_loop_takes_what_there_is_and_the_rest_follows(hall: Hall) -> None:
-    run = hall.run(flow(step("a", cpu=1, each=loop(10))))
+def test_a_loop_takes_what_there_is_and_the_rest_follows(shared: SharedQueue) -> None:
+    run = shared.run(flow(step("a", cpu=1, each=loop(10))))
     started = 0
     while run.state.outcome is None:
-        hall.decide(run)
+        shared.decide(run)
         tasks = run.state.ready.take("x", 99)
-        assert 0 < len(tasks) <= 4 and hall.used <= 4 * CPU
+        assert 0 < len(tasks) <= 4 and shared.used <= 4 * CPU
         started += len(tasks)
         for task in tasks:
             run.state.ended(task, Outcome.SUCCEEDED, {})
-    hall.decide(run)
-    assert started == 10 and hall.used == 0
+    shared.decide(run)
+    assert started == 10 and shared.used == 0
 
 
-def test_a_gang_is_admitted_whole_or_not_at_all(hall: Hall) -> None:
-    first, gang = hall.run(flow(step("a", cpu=2))), hall.run(flow(step("g", cpu=1, each=loop(3, gang=True))))
-    hall.decide(first, gang)
-    assert gang.state.ready.take("x", 9) == [] and hall.reservations.waits
+def test_a_gang_is_admitted_whole_or_not_at_all(shared: SharedQueue) -> None:
+    first, gang = shared.run(flow(step("a", cpu=2))), shared.run(flow(step("g", cpu=1, each=loop(3, gang=True))))
+    shared.decide(first, gang)
+    assert gang.state.ready.take("x", 9) == [] and shared.reservations.waits
     (task,) = first.state.ready.take("x", 9)
     first.state.ended(task, Outcome.SUCCEEDED, {})
-    hall.decide(first, gang)
+    shared.decide(first, gang)
     assert len(gang.state.ready.take("x", 9)) == 3
 
 
-def test_an_eviction_takes_permits_back_and_the_step_queues_again(hall: Hall) -> None:
-    run = hall.run(flow(step("a", cpu=1, each=loop(2))))
-    hall.decide(run)
+def test_an_eviction_takes_permits_back_and_the_step_queues_again(shared: SharedQueue) -> None:
+    run = shared.run(flow(step("a", cpu=1, each=loop(2))))
+    shared.decide(run)
     tasks = run.state.ready.take("x", 1)
-    queue = hall.replica.scheduler.cluster_queues["machine"]
-    hall.replica.scheduler.apply([dataclasses.replace(queue, stop=Stop.DRAIN)], 0.0)
-    hall.decide(run)
-    assert hall.preempted == tasks and hall.used == 0
-    assert run.state.ready.take("x", 9) == [] and hall.reservations.waits
+    queue = shared.replica.scheduler.cluster_queues["machine"]
+    shared.replica.scheduler.apply([dataclasses.replace(queue, stop=Stop.DRAIN)], 0.0)
+    shared.decide(run)
+    assert shared.preempted == tasks and shared.used == 0
+    assert run.state.ready.take("x", 9) == [] and shared.reservations.waits
 
 
-def test_a_whole_workflow_holds_its_peak_and_shrinks(hall: Hall) -> None:
-    run = hall.run(flow(step("a", cpu=4), step("b", "a", cpu=1), unit=Unit.WORKFLOW))
-    hall.decide(run)
-    assert hall.used == 4 * CPU
+def test_a_whole_workflow_holds_its_peak_and_shrinks(shared: SharedQueue) -> None:
+    run = shared.run(flow(step("a", cpu=4), step("b", "a", cpu=1), unit=Unit.WORKFLOW))
+    shared.decide(run)
+    assert shared.used == 4 * CPU
     (task,) = run.state.ready.take("x", 9)
     run.state.ended(task, Outcome.SUCCEEDED, {})
-    hall.decide(run)
-    assert hall.used == 1 * CPU and [task.path for task in run.state.ready.take("x", 9)] == ["b"]
+    shared.decide(run)
+    assert shared.used == 1 * CPU and [task.path for task in run.state.ready.take("x", 9)] == ["b"]
 
 
-def test_a_run_that_is_dropped_holds_nothing(hall: Hall) -> None:
-    run = hall.run(flow(step("a", cpu=1)))
-    hall.decide(run)
-    assert hall.reservations.drop(run, 0.0) is True and hall.used == 0
-    assert hall.reservations.drop(run, 0.0) is False
+def test_a_run_that_is_dropped_holds_nothing(shared: SharedQueue) -> None:
+    run = shared.run(flow(step("a", cpu=1)))
+    shared.decide(run)
+    assert shared.reservations.drop(run, 0.0) is True and shared.used == 0
+    assert shared.reservations.drop(run, 0.0) is False
 
 
 def test_what_one_replica_writes_another_reads(tmp_path: Path) -> None:
-    hall = Hall(tmp_path, 4)
-    run = hall.run(flow(step("a", cpu=3)))
-    hall.decide(run)
-    hall.replica.version = hall.store.journal.next_decision()
+    shared = SharedQueue(tmp_path, 4)
+    run = shared.run(flow(step("a", cpu=3)))
+    shared.decide(run)
+    shared.replica.version = shared.store.journal.next_decision()
     from penstock.store.records import WriteBatch
 
-    batch = WriteBatch(workloads=hall.replica.written())
-    hall.store.journal.begin()
-    hall.store.journal.flush(batch, "me")
-    hall.store.journal.commit()
+    batch = WriteBatch(workloads=shared.replica.written())
+    shared.store.journal.begin()
+    shared.store.journal.flush(batch, "me")
+    shared.store.journal.commit()
     with open_store(str(tmp_path)) as store:
         other = QuotaReplica(store.queues, "other", machine({"cpu": 4 * CPU}))
         other.load(0.0)
         assert sum(other.scheduler.tree.queues["machine"].usage.values()) == 3 * CPU
         assert [owner for _, owner in other.owners.values()] == ["me"]
-    hall.store.close()
+    shared.store.close()
 
 
 @settings(max_examples=80, deadline=None)
