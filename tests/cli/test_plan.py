@@ -193,3 +193,23 @@ def test_outcomes_that_are_asked_for_are_shown(penstock: Run, tmp_path: Path) ->
         "apiVersion: penstock/v1\nkind: Workflow\nname: w\nsteps:\n- {name: a, container: {image: i}}\n- {name: b, container: {image: i}, needs: [{step: a, outcomes: [failed]}]}\n"
     )
     assert "after a (failed)" in penstock("plan", "f.yaml").out
+
+
+def test_a_file_that_is_a_parameter_is_known_by_its_content(penstock: Run, tmp_path: Path) -> None:
+    """The plan took the path as it was given and said that the inputs had changed, always."""
+    (tmp_path / "flow.py").write_text(
+        "from pathlib import Path\n"
+        "from penstock import task, workflow\n\n"
+        "@task\n"
+        "def size(file: Path, more: list[Path]) -> int:\n"
+        "    return len(file.read_text()) + len(more)\n\n"
+        "@workflow\n"
+        "def flow(file: Path = Path('in.txt'), more: list[Path] = [Path('in.txt')]):\n"
+        "    return size(file, more)\n"
+    )
+    (tmp_path / "in.txt").write_text("one")
+    assert penstock("run", "flow.py", "-q").code == 0
+    assert "reuse: same code and inputs as in flow-1" in penstock("plan", "flow.py").out
+    (tmp_path / "in.txt").write_text("two")
+    assert "run: its inputs have changed since flow-1" in penstock("plan", "flow.py").out
+    assert len(list((tmp_path / ".penstock" / "inputs").iterdir())) == 1, "a plan copies nothing"

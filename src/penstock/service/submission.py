@@ -12,17 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock import rights
 from penstock.artifacts.empty import empty_value
-from penstock.artifacts.regular import check_kind
 from penstock.errors import PlanError, Problem
 from penstock.expressions.evaluate import resolve
-from penstock.expressions.types import Type
 from penstock.graph import codec
 from penstock.graph.links import links_of
 from penstock.graph.model import Workflow
 from penstock.plan.make import Plan, make, uninterrupted
-from penstock.service import parameters, stores
+from penstock.service import input_files, parameters, stores
 from penstock.service.run_records import owner_alive
 from penstock.service.workflows import override
 from penstock.settings import Settings
@@ -124,7 +121,7 @@ class Submission:
         for param in self.workflow.params:
             if param.name in self.params:
                 try:
-                    self.params[param.name] = _copied(param.type, self.params[param.name], settings.home)
+                    self.params[param.name] = input_files.copied(param.type, self.params[param.name], settings.home)
                 except ValueError as error:
                     raise PlanError(_no_file(param.name, error)) from None
         from penstock.author.capture import live_functions
@@ -232,58 +229,3 @@ def user() -> str:
 def _no_file(name: str, error: ValueError) -> Problem:
     fix = "give a file or a folder; of a pipe, write what it gives to a file first"
     return Problem("P425", f"the parameter {name!r}: {error}", fix, where=f"params.{name}")
-
-
-def _copied(type_: Type, value: Any, home: Path) -> Any:
-    """The value with copies in place of the files and folders that it names, where its type says that it names some. Raises ValueError
-    if one of them is a pipe, a socket or a device."""
-    if type_.name in ("file", "dir"):
-        if not isinstance(value, str | os.PathLike) or not os.path.exists(value):
-            return value
-        check_kind(value, os.stat(value).st_mode)
-        return _copy_input(Path(value), home)
-    if type_.name == "optional":
-        return _copied(type_.args[0], value, home)
-    if type_.name == "tuple" and isinstance(value, list | tuple) and len(value) == len(type_.args):
-        return [_copied(inner, item, home) for inner, item in zip(type_.args, value, strict=True)]
-    if type_.args and type_.item.name != "any":
-        if isinstance(value, list | tuple):
-            return [_copied(type_.item, item, home) for item in value]
-        if isinstance(value, dict):
-            return {key: _copied(type_.item, item, home) for key, item in value.items()}
-    return value
-
-
-def _copy_input(path: Path, home: Path) -> str:
-    """A copy of a file or folder, with the digest of its content in its path: a step that reads it runs again if, and only if, the
-    content has changed."""
-    import shutil
-
-    digest = _digest_of(path)
-    target = home / "inputs" / digest[:24] / path.absolute().name
-    if not target.exists():
-        try:
-            scratch = target.with_name(f".{os.getpid()}-{target.name}")
-            rights.make_folder(target.parent)
-            if path.is_dir():
-                shutil.copytree(path, scratch, symlinks=True)
-            else:
-                shutil.copy2(path, scratch)
-            os.rename(scratch, target)
-        except OSError as error:
-            if not target.exists():  # another process may have made the same copy
-                raise read_only(str(home), error.strerror or str(error)) from None
-    return str(target)
-
-
-def _digest_of(path: Path) -> str:
-    import hashlib
-
-    found = hashlib.sha256()
-    for one in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        found.update(str(one.relative_to(path)).encode("utf-8", "surrogateescape") + b"\0")
-        if one.is_file():
-            with open(one, "rb") as file:
-                while data := file.read(1 << 20):
-                    found.update(data)
-    return found.hexdigest()

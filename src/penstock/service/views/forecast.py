@@ -20,11 +20,13 @@ from penstock.engine.run_state import RunState
 from penstock.engine.steps import Task
 from penstock.engine.values import RunValues
 from penstock.expressions.evaluate import resolve
+from penstock.expressions.types import Type
 from penstock.graph import codec
 from penstock.graph.links import links_of
 from penstock.graph.model import MISSING, Outcome
 from penstock.graph.stored import Stored
 from penstock.service import stores
+from penstock.service.input_files import named
 from penstock.settings import Settings
 from penstock.store.records import RunRecord
 from penstock.store.sql import Store
@@ -96,7 +98,8 @@ class _Forecaster:
             if (value := plan.params.get(param.name, MISSING)) is not MISSING
         }
         self.effects: list[Effect] = []
-        params = {name: resolve(value, {}) for name, value in known.items()}
+        types = {param.name: param.type for param in plan.workflow.params}
+        params = {name: _as_in_a_run(types[name], resolve(value, {}), settings) for name, value in known.items()}
         values = RunValues(fetch)
         self.state = RunState(blueprint, params, values, self.effects.append, lane_of=lambda step: "")
         self.found: dict[str, StepForecast] = {}
@@ -195,6 +198,14 @@ class _Forecaster:
         except KeyError:
             return {}
         return dict(_walk(blueprints(workflow, links_of(workflow)), "", ()))
+
+
+def _as_in_a_run(type_: Type, value: Any, settings: Settings) -> Any:
+    """A file is known by its content. What a run would refuse is left as it is: the run says so."""
+    try:
+        return named(type_, value, settings.home)
+    except (OSError, ValueError):
+        return value
 
 
 def _walk(blueprint: Blueprint, prefix: str, inside: Sequence[Blueprint]) -> list[tuple[str, bytes]]:
