@@ -81,3 +81,17 @@ def test_why_names_all_of_which_any_one_would_do() -> None:
     assert held(("a-1/x", 1000), ("b-1/x", 1000), asked=2000, available=1000) == [
         "it can start when any one of a-1/x or b-1/x ends or releases quota"
     ]
+
+
+def test_what_was_errored_as_soon_as_it_was_looked_at_could_not_be_run(penstock: Penstock, tmp_path: Path) -> None:
+    """`run` said that it failed, `show` that it could not be run."""
+    (tmp_path / "flow.yaml").write_text(
+        "apiVersion: penstock/v1\nkind: Workflow\nname: flow\nparams: [{name: xs, type: 'list[int]', default: []}]\n"
+        "steps:\n- {name: a, script: {source: 'echo ${{ inputs.x }}'}, inputs: [{name: x, value: '${{ params.xs[3] }}'}]}\n"
+        "- {name: b, script: {source: 'true'}, each: {axes: [{i: '${{ range(params.xs[0]) }}'}]}}\n"
+    )
+    found = penstock("run", "flow.yaml")
+    assert found.code == 3
+    for name in "ab":
+        assert f"✗ {name} could not be run: " in found.err
+        assert f"✗ {name} could not be run: " in penstock("show", "@").out

@@ -238,7 +238,7 @@ class ActiveRun:
                     self.note(kind, task.path, data)
                 self.row(task, outcome.value, _encode(data), over=True)
                 if outcome.value in ("failed", "errored"):
-                    self.failed(task.path, data)
+                    self.failed(task.path, {"state": outcome.value, **data})
             self._settled.clear()
         if self._notes:
             for kind, path, said, called in self._notes:
@@ -274,7 +274,7 @@ class ActiveRun:
             if many == 1:
                 self.batch.tasks[self.number, path] = (self.number, path, step, state, 0, "", None, self.now(), info)
         if state in ("failed", "errored"):
-            self.failed(path, dict(said))
+            self.failed(path, {"state": state, **said})
 
     def failed(self, path: str, data: dict[str, Any]) -> None:
         if len(self.failures) < MOST_FAILURES:

@@ -85,7 +85,8 @@ def _wait(found: WaitReport, wait: Wait, now: float) -> None:
             text = f"{tasks} is suspended until {wording.clock(reason['until'])}{message}."
         case "somebody":
             verb = f"has waited{since}" if since else "waits"
-            text, fix = f"{tasks} {verb} to be resumed{message}.", f"penstock resume {quoted(name)}"
+            end = "" if message.endswith(("?", "!", ".")) else "."
+            text, fix = f"{tasks} {verb} to be resumed{message}{end}", f"penstock resume {quoted(name)}"
         case "steps":
             before = reason["steps"]
             which, are = render.listed(before, 6), "is" if len(before) == 1 else "are"
