@@ -481,6 +481,7 @@ def test_what_is_shared_retried_suspended_or_comes_after_others(penstock: Pensto
         "flow-1/train[1] waits for other-1/train[7], which computes the same.",
         "penstock why 'other-1/train[7]'",
         "flow-1/ask has waited for",
+        "to be resumed: ship it?\n",
         "penstock resume flow-1/ask",
         "flow-1/train: 1 task could start, and every worker is busy",
     ):
