@@ -120,3 +120,18 @@ def test_behind_a_url_one_that_was_found_damaged_is_written_anew(
         with pytest.raises(UserError, match="is damaged"):
             blobs.get(digest)
         assert write() == digest and blobs.get(digest) == b"hello"
+
+
+@pytest.mark.parametrize("root", ["file", "memory"])
+def test_behind_a_url_one_that_nobody_has_read_is_written_anew_too(root: str, tmp_path: Path) -> None:
+    """As `--fresh` does in a new process: nothing has told it that what is there is damaged."""
+    url = f"file://{tmp_path}/b" if root == "file" else f"memory://{tmp_path.name}"
+    (tmp_path / "hello").write_bytes(b"hello")
+    writers = (lambda blobs: blobs.put(b"hello"), lambda blobs: blobs.put_file(tmp_path / "hello")[0])
+    for write in writers:
+        first = Blobs(url)
+        digest = write(first)
+        first._remote.pipe_file(first._place(digest), b"jello")
+        blobs = Blobs(url)
+        assert write(blobs) == digest and blobs.get(digest) == b"hello"
+        assert Blobs(url).get(digest) == b"hello"

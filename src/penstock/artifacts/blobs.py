@@ -67,6 +67,8 @@ class Blobs:
         """Blobs whose names are certainly on the disk."""
         self._harmed: set[str] = set()
         """Blobs behind a URL that were found damaged, and not written anew since."""
+        self._intact: set[str] = set()
+        """Blobs behind a URL that this process has written, or compared with their digests."""
         self._folder: Path | None = None
         if "://" in self.root:
             self._remote, self._base = _filesystem(self.root)
@@ -84,10 +86,11 @@ class Blobs:
         digest = digest_of(data)
         place = self._place(digest)
         if self._remote is not None:
-            if digest in self._harmed or not self.has(digest, len(data)):
+            if not self._is_kept(digest, len(data)):
                 self._remote.makedirs(os.path.dirname(place), exist_ok=True)
                 self._remote.pipe_file(place, data)
                 self._harmed.discard(digest)
+                self._intact.add(digest)
         elif not self._keep(digest, place, len(data), data):
             scratch = self._scratch(place)
             try:
@@ -113,10 +116,11 @@ class Blobs:
                     check_size(os.fspath(path), size, self.limits.file, "PENSTOCK_LARGEST_FILE")
             digest = _PREFIX + hasher.hexdigest()
             place = self._place(digest)
-            if digest in self._harmed or not self.has(digest, size):
+            if not self._is_kept(digest, size):
                 self._remote.makedirs(os.path.dirname(place), exist_ok=True)
                 self._remote.put_file(os.fspath(path), place)
                 self._harmed.discard(digest)
+                self._intact.add(digest)
             return digest, size
         with open_regular(path) as source:
             check_size(os.fspath(path), os.fstat(source.fileno()).st_size, self.limits.file, "PENSTOCK_LARGEST_FILE")
@@ -142,6 +146,22 @@ class Blobs:
                 _forget(scratch)
                 raise
         return digest, size
+
+    def _is_kept(self, digest: str, size: int) -> bool:
+        """The same as `_keep`, behind a URL: is it there, and unharmed? It is read once by each process that would write it again."""
+        import hashlib
+
+        if digest in self._harmed or not self.has(digest, size):
+            return False
+        if digest not in self._intact:
+            hasher = hashlib.sha256()
+            with self._remote.open(self._place(digest), "rb") as file:
+                while chunk := file.read(_CHUNK):
+                    hasher.update(chunk)
+            if _PREFIX + hasher.hexdigest() != digest:
+                return False
+            self._intact.add(digest)
+        return True
 
     def _keep(self, digest: str, place: str, size: int, data: bytes | None = None) -> bool:
         """Is the blob there, and unharmed? Then it is as good as new: whoever clears away what is old must not take it now. False: it
@@ -343,6 +363,7 @@ class Blobs:
     def _put_aside(self, digest: str, place: str) -> None:
         """Behind a URL. Some stores cannot rename, or not now: then it is deleted, or at least not trusted by this process."""
         self._harmed.add(digest)
+        self._intact.discard(digest)
         try:
             self._remote.mv(place, f"{place}.damaged")
         except Exception:  # each of fsspec's drivers has errors of its own
