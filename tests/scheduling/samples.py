@@ -109,6 +109,7 @@ def every_kind() -> list[Document]:
         document("apps/v1", "Deployment", {"replicas": 2, "template": pod()}),
         document("apps/v1", "StatefulSet", {"replicas": 2, "template": pod()}),
         document("apps/v1", "ReplicaSet", {"replicas": 2, "template": pod()}),
+        document("apps/v1", "DaemonSet", {"template": pod()}),
         jobset(),
         lws(),
         ray_cluster(enableInTreeAutoscaling=True, autoscalerOptions={"resources": {"requests": {"cpu": "200m"}}}),
@@ -116,7 +117,17 @@ def every_kind() -> list[Document]:
         ray_job(submitterPodTemplate=pod()),
         document("ray.io/v1", "RayService", {"rayClusterConfig": cluster()}),
         document("ray.io/v1", "RayCronJob", {"schedule": "* * * * *", "jobTemplate": ray_job().spec}),
-        spark(sparkConf={"spark.memory.offHeap.enabled": "true", "spark.memory.offHeap.size": "1g"}),
+        spark(
+            {
+                "tolerations": [{"key": "a"}],
+                "template": pod(tolerations=[{"key": "b"}]),
+                "gpu": {"name": "x/y", "quantity": 1},
+            },
+            {"sidecars": [{"name": "s"}]},
+            nodeSelector={"a": "b"},
+            dynamicAllocation={"enabled": True, "minExecutors": 1},
+            sparkConf={"spark.memory.offHeap.enabled": "true", "spark.memory.offHeap.size": "1g"},
+        ),
         document("sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication", {"template": spark().spec}),
         document(
             kubeflow,

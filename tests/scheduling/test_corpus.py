@@ -32,7 +32,7 @@ FILES = sorted(path for path in FOLDER.glob("*/*.yaml")) if FOLDER.is_dir() else
 pytestmark = pytest.mark.skipif(not FILES, reason=f"no manifests in {FOLDER}: set {VARIABLE}")
 SPARK = ("SparkApplication",)
 GANGS = ("RayCluster", "RayJob", *SPARK)
-PODS = ("Pod", "Job", "Deployment", "StatefulSet", "ReplicaSet", "CronJob")
+PODS = ("Pod", "Job", "Deployment", "StatefulSet", "ReplicaSet", "CronJob", "DaemonSet")
 
 
 @dataclass
@@ -140,6 +140,10 @@ def test_task_groups_of_the_operators_or_better(part: str, capsys: pytest.Captur
     for case, path, want, document in expected(part):
         job = job_of(path, document)
         assert job is not None, case
+        if "error" in want:
+            with pytest.raises(operators.Refused):
+                operators.theirs(job)
+            continue
         theirs = [
             (one["name"], one["minMember"], amounts(one["minResource"]), _placement(one)) for one in want["task-groups"]
         ]

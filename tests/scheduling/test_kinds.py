@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import DocumentError
+from penstock.errors import DocumentError, UserError
 from penstock.formats.documents import Document, Library
 from penstock.graph.quantity import parse
+from penstock.scheduling import registry
+from penstock.scheduling.apply import Options, schedule_one
 from penstock.scheduling.kinds.spark import java_size
 from penstock.scheduling.kinds.table import KINDS
 from penstock.scheduling.kueue import shortfalls
-from penstock.scheduling.model import JobObject, Role
+from penstock.scheduling.model import Gang, JobObject, Role
 from penstock.scheduling.objects import job_object, pod_sets
+from penstock.scheduling.operators import Refused, differences, theirs
+from penstock.scheduling.task_groups import members_of
 from tests.scheduling.samples import (
     Data,
     cluster,
@@ -196,6 +201,39 @@ def test_where_kueue_counts_too_little_of_spark_it_is_said_with_the_figure() -> 
     assert said == "Kueue counts 1Gi memory for each driver, and the pod asks for 1 cpu, 1.4Gi memory"
 
 
+def test_where_sparks_operator_reads_less_than_spark_its_groups_are_smaller_and_it_is_said() -> None:
+    conf = {"spark.driver.memoryOverhead": "1g", "spark.kubernetes.memoryOverheadFactor": "0.5"}
+    found = read(spark({"memory": "4g"}, {"memory": "4g"}, sparkConf=conf))
+    driver, executor = theirs(found)
+    assert driver.requests["memory"] == executor.requests["memory"] == parse("4505Mi")
+    assert [one.requests["memory"] for one in found.roles] == [parse("5Gi"), parse("6Gi")]
+    said = differences(found, Gang(members_of(found)))
+    assert any("spark-driver asks for 5Gi memory, not 4.4Gi" in one for one in said)
+    bare = read(spark({"memory": "1024"}))
+    with pytest.raises(Refused, match="1024 has no unit"):
+        theirs(bare)
+    assert differences(bare, Gang(members_of(bare)))[0].startswith("it would write nothing")
+
+
+@pytest.mark.parametrize(
+    ("executor", "more", "count"),
+    [
+        ({"instances": None}, {}, 1),
+        ({"instances": None}, {"sparkConf": {"spark.executor.instances": "3"}}, 2),
+        ({"instances": 5}, {"dynamicAllocation": {"enabled": True, "initialExecutors": 3, "minExecutors": 1}}, 5),
+        ({"instances": None}, {"dynamicAllocation": {"enabled": True, "initialExecutors": 3, "minExecutors": 4}}, 4),
+        ({"instances": 5}, {"dynamicAllocation": {"enabled": False, "initialExecutors": 9}}, 5),
+    ],
+)
+def test_the_executors_that_sparks_operator_waits_for(executor: Data, more: Data, count: int) -> None:
+    assert theirs(read(spark(executor=executor, **more)))[1].members == count
+
+
+def test_off_heap_memory_without_a_unit_is_bytes() -> None:
+    conf = {"spark.memory.offHeap.enabled": "true", "spark.memory.offHeap.size": str(2**30)}
+    assert roles(spark(sparkConf=conf))["executor"].requests["memory"] == parse("2432Mi")
+
+
 @given(st.integers(0, 10**9), st.sampled_from("bkmgt"), st.sampled_from(["", "b"]), st.booleans())
 def test_sizes_of_java(number: int, unit: str, tail: str, upper: bool) -> None:
     text = f"{number}{unit}{tail if unit != 'b' else ''}"
@@ -317,5 +355,8 @@ def test_anything_in_any_place_is_read_or_refused_in_words(data: st.DataObject) 
     except DocumentError as error:
         assert all(one.code == "P887" and one.fix for one in error.problems)
     else:
-        for role in job.roles if job else ():
-            assert 0 <= role.members and isinstance(dict(role.requests), dict)
+        assert job is not None
+        assert all(0 <= role.members and isinstance(dict(role.requests), dict) for role in job.roles)
+        for name in ("yunikorn", "kueue"):
+            with suppress(UserError):
+                schedule_one(read_one, registry.scheduler(name), Options(organisation="lab"), Library((found, beside)))

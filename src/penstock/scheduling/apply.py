@@ -227,10 +227,11 @@ class _Writer:
         for number, step in enumerate(path):
             following = path[number + 1] if number + 1 < len(path) else ""
             here = _step(here, step, [] if isinstance(following, Named) else {})
-            wanted = list if isinstance(following, Named) else dict | list
+            wanted = dict if isinstance(following, str) else list
             if not isinstance(here, wanted):
                 place = path[: number + 1]
-                raise fields.wrong(self.job.document, place, f"{shown(place)} is no map", "write `key: value`")
+                word = "map" if wanted is dict else "list"
+                raise fields.wrong(self.job.document, place, f"{shown(place)} is no {word}", f"write a {word}")
         found: dict[str, Any] = here
         return found
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.formats.documents import part
+from penstock.formats.documents import Document, part
 from penstock.formats.pods.requests import container_resources
 from penstock.graph import quantity
 from penstock.scheduling import fields
@@ -26,7 +26,7 @@ class Group:
 
 
 def theirs(job: JobObject) -> tuple[Group, ...]:
-    """What the operator of this kind would write; nothing for kinds whose operators write nothing."""
+    """What the operator of this kind would write; nothing for kinds whose operators write nothing. Raises Refused."""
     if job.kind.kind in ("RayCluster", "RayJob"):
         return tuple(_kuberay(job))
     if job.kind.kind == "SparkApplication":
@@ -60,28 +60,74 @@ def _ray_group(name: str, members: int, template: Any) -> Group:
 
 
 def _spark(job: JobObject) -> Iterator[Group]:
-    """Cores and memory from the fields, without GPUs, sidecars and the pod template."""
+    """Cores and memory from the fields, without GPUs, sidecars and the pod template; of the configuration of Spark only what is named here."""
     document, spec = job.document, ("spec",)
     for role, name in (("driver", spark.DRIVER_GROUP), ("executor", spark.EXECUTOR_GROUP)):
-        members = 1 if role == "driver" else spark.executors(document, spec)
+        members = 1 if role == "driver" else _first_executors(document)
         if not members:
             continue
-        asked = {
-            "cpu": quantity.parse(spark.cores_of(document, spec, role)),
-            "memory": spark.memory_of(document, spec, role) // spark.MEBI * spark.MEBI * 1000,
-        }
         own = part(document.spec, role)
+        cores = own.get("cores") if own.get("coreRequest") is None else own["coreRequest"]
+        memory = _spark_memory(document, role) // spark.MEBI * spark.MEBI * 1000
         selector = {**part(document.spec, "nodeSelector"), **part(own, "nodeSelector")}
         given: Data = {"nodeSelector": selector, "tolerations": own.get("tolerations"), "affinity": own.get("affinity")}
+        asked = {"cpu": quantity.parse(1 if cores is None else cores), "memory": memory}
         yield Group(name, members, asked, {key: value for key, value in given.items() if value})
+
+
+def _first_executors(document: Document) -> int:
+    own = spark.instances_of(document, ("spec",))
+    dynamic = part(document.spec, "dynamicAllocation")
+    if dynamic.get("enabled") is not True:
+        return 2 if own is None else own
+    return max(own or 0, dynamic.get("initialExecutors") or 0, dynamic.get("minExecutors") or 0)
+
+
+def _spark_memory(document: Document, role: str) -> int:
+    """Bytes. Raises Refused where the operator submits nothing."""
+    own = part(document.spec, role)
+    conf = {key: str(value) for key, value in part(document.spec, "sparkConf").items()}
+    kind = document.spec.get("type") or "Scala"
+    default = None if f"spark.{role}.memory" in conf else "1g"
+    memory = _size(own.get("memory") or default)
+    factor = document.spec.get("memoryOverheadFactor")
+    part_of = float(factor) if factor is not None else float(spark.FACTORS.get(str(kind), spark.OTHER_FACTOR))
+    given = own.get("memoryOverhead")
+    total = memory + (_size(given) if given is not None else int(max(memory * part_of, float(spark.LEAST_OVERHEAD))))
+    if role == "executor":
+        python = conf.get("spark.executor.pyspark.memory")
+        if kind == "Python" and python is not None:
+            total += _size(f"{python}m" if str(python).isdigit() else python)
+        if conf.get("spark.memory.offHeap.enabled", "false") != "false" and "spark.memory.offHeap.size" in conf:
+            total += _size(conf["spark.memory.offHeap.size"])
+    return total
+
+
+class Refused(ValueError):
+    """The operator itself cannot read this, and submits nothing."""
+
+
+def _size(text: Any) -> int:
+    """The operator wants a unit, where Spark takes a bare number."""
+    if text is None:
+        return 0
+    if str(text).isdigit():
+        raise Refused(
+            f"{text} has no unit: Spark takes it, and the operator's YuniKorn scheduler submits nothing; write {text}m"
+        )
+    return spark.java_size(str(text))
 
 
 def differences(job: JobObject, gang: Gang) -> list[str]:
     """Each way in which our gang differs from the operator's, with its reason. Empty if they are the same."""
     found = []
+    try:
+        written = theirs(job)
+    except Refused as refused:
+        return [f"it would write nothing: {refused}"]
     ours = {one.name: one for one in gang.members}
     roles = {one.group: one for one in job.roles}
-    for group in theirs(job):
+    for group in written:
         role = roles.get(group.name)
         member = next((one for one in gang.members if role is not None and one.role == role.name), ours.get(group.name))
         if member is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.formats.documents import Document, Library, part
+from penstock.formats.documents import Document, Library, items, part
 from penstock.scheduling import fields
 from penstock.scheduling.keys import MIN_PARALLELISM
 from penstock.scheduling.kinds.topology import topology_of
@@ -77,8 +77,8 @@ def jobset_at(document: Document, spec: Path) -> Pods:
 
 def late_of(replicated: Data) -> str:
     """Why the pods of a replicated job come later than the others."""
-    for one in replicated.get("dependsOn") or ():
-        if isinstance(one, dict) and one.get("status") == "Complete":
+    for _, one in items(replicated, "dependsOn"):
+        if one.get("status") == "Complete":
             return f"it begins when {one.get('name')} has completed"
     return ""
 
@@ -89,6 +89,12 @@ def serving(document: Document, library: Library) -> Pods:
     place: Path = ("spec", "template")
     template = fields.template(document, place)
     return Pods((Role("main", "main", template, count, 0, template_slot(place), SERVING),))
+
+
+def daemon(document: Document, library: Library) -> Pods:
+    """One on each node, however many those are."""
+    place: Path = ("spec", "template")
+    return Pods((Role("main", "main", fields.template(document, place), 0, 0, template_slot(place), SERVING),))
 
 
 def leader_worker_set(document: Document, library: Library) -> Pods:

@@ -10,7 +10,7 @@ import re
 from fractions import Fraction
 from typing import Any, Final
 
-from penstock.formats.documents import Document, Library, part
+from penstock.formats.documents import Document, Library, items, part
 from penstock.formats.pods.requests import resources_of
 from penstock.graph import quantity
 from penstock.scheduling import fields
@@ -126,7 +126,7 @@ def _with_others(document: Document, spec: Path, role: str, main: Data) -> Data:
     }
     selector = {**part(base, "nodeSelector"), **part(fields.at(document.data, spec), "nodeSelector")}
     pod_spec["nodeSelector"] = {**selector, **part(own, "nodeSelector")}
-    pod_spec["tolerations"] = [*(base.get("tolerations") or ()), *(own.get("tolerations") or ())]
+    pod_spec["tolerations"] = [one for given in (base, own) for _, one in items(given, "tolerations")]
     if own.get("affinity"):
         pod_spec["affinity"] = own["affinity"]
     metadata = part(template, "metadata")
@@ -172,7 +172,7 @@ def memory_of(document: Document, spec: Path, role: str) -> int:
         if fields.at(document.data, (*spec, "type")) == "Python":
             more += size(document, (), conf, "spark.executor.pyspark.memory", spec) or 0
         if conf.get("spark.memory.offHeap.enabled", "false").lower() != "false":
-            more += size(document, (), conf, "spark.memory.offHeap.size", spec) or 0
+            more += size(document, (), conf, "spark.memory.offHeap.size", spec, 1) or 0
     return memory + overhead + more
 
 
@@ -191,25 +191,27 @@ def _factor(document: Document, spec: Path, role: str, conf: dict[str, str]) -> 
     return Fraction(str(found))
 
 
-def size(document: Document, where: Path, conf: dict[str, str], key: str, spec: Path = ()) -> int | None:
-    """Bytes of a size as Java writes it: 512m, 4g. A bare number is MiB, as in Spark. None: it is not there."""
+def size(
+    document: Document, where: Path, conf: dict[str, str], key: str, spec: Path = (), bare: int = MEBI
+) -> int | None:
+    """Bytes of a size as Java writes it: 512m, 4g. A bare number is MiB, or `bare`, as in Spark. None: it is not there."""
     found = fields.at(document.data, where) if where else None
     if found is None:
         if key not in conf:
             return None
         found, where = conf[key], (*(spec or where[:-2]), "sparkConf", key)
     try:
-        return java_size(str(found))
+        return java_size(str(found), bare)
     except ValueError as error:
         raise fields.wrong(document, where, str(error), "write a size such as 512m or 4g") from None
 
 
-def java_size(text: str) -> int:
+def java_size(text: str, bare: int = MEBI) -> int:
     match = _SIZE.match(text)
     if match is None:
         hint = f"; Spark writes {text.rstrip('iI')}" if text[-1:] in ("i", "I") else ""
         raise ValueError(f"{text[:60]!r} is no size of Spark{hint}")
-    return int(match[1]) << _POWER[(match[2] or "m")[0].lower()]
+    return int(match[1]) << _POWER[match[2][0].lower()] if match[2] else int(match[1]) * bare
 
 
 def _gpu(document: Document, place: Path) -> dict[str, int]:
@@ -228,22 +230,35 @@ def _as_kueue(document: Document, spec: Path, role: str, count: int) -> tuple[in
     requests: dict[str, Any] = {}
     if own.get("coreRequest") is not None:
         requests["cpu"] = own["coreRequest"]
-    memory = size(document, (*place, "memory"), _conf(document, spec), f"spark.{role}.memory")
-    if own.get("memory") is not None or f"spark.{role}.memory" not in _conf(document, spec):
+    conf = _conf(document, spec)
+    memory = size(document, (*place, "memory"), {}, "", bare=1)
+    if memory is not None or f"spark.{role}.memory" not in conf:
         requests["memory"] = 1024 * MEBI if memory is None else memory
     limits: dict[str, Any] = dict(_gpu(document, place))
     if own.get("coreLimit") is not None:
         _amount(document, (*place, "coreLimit"), own["coreLimit"])
         limits["cpu"] = own["coreLimit"]
     if own.get("memoryLimit") is not None:
-        limits["memory"] = size(document, (*place, "memoryLimit"), {}, "")
+        limits["memory"] = size(document, (*place, "memoryLimit"), {}, "", bare=1)
     main = {"name": f"spark-kubernetes-{role}", "resources": {"requests": requests, "limits": limits}}
     alone = {"containers": [main, *(own.get("sidecars") or ())], "initContainers": own.get("initContainers") or []}
     if role == "driver":
         return 1, resources_of(alone)
-    written = fields.at(document.data, (*place, "instances"))
-    return (count if written is None and not _dynamic(document, spec) else written or 0), resources_of(alone)
+    return instances_of(document, spec) or 0, resources_of(alone)
+
+
+def instances_of(document: Document, spec: Path) -> int | None:
+    """The field, after the operator's defaults: 1, unless the configuration of Spark or dynamic allocation says how many."""
+    place = (*spec, "executor", "instances")
+    if fields.at(document.data, place) is not None:
+        return fields.count(document, place, 1)
+    return None if _conf(document, spec).get("spark.executor.instances") or _dynamic(document, spec) else 1
 
 
 def _dynamic(document: Document, spec: Path) -> bool:
-    return part(fields.at(document.data, spec), "dynamicAllocation").get("enabled") is True
+    """As the operator takes it; the configuration of Spark counts only where the application says nothing."""
+    given = fields.at(document.data, (*spec, "dynamicAllocation"))
+    if isinstance(given, dict):
+        return given.get("enabled") is True
+    # The operator looks for this spelling, which Spark does not know.
+    return _conf(document, spec).get("spark.dynamicallocation.enabled", "").lower() in ("1", "t", "true")

@@ -31,6 +31,7 @@ _ROWS = (
     Kind("apps", "Deployment", "default", batch.serving),
     Kind("apps", "StatefulSet", "default", batch.serving),
     Kind("apps", "ReplicaSet", "default", batch.serving, "pods", ("spec", "template", "metadata", "labels")),
+    Kind("apps", "DaemonSet", "default", batch.daemon, "none", remark="Kueue does not hold back what runs on every node"),
     Kind("jobset.x-k8s.io", "JobSet", "jobset", batch.jobset),
     Kind("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "lws", batch.leader_worker_set),
     Kind("ray.io", "RayCluster", "ray", ray.cluster),
