@@ -74,6 +74,16 @@ def find_backend(name: str) -> BackendFactory:
     return loaded
 
 
+def kinds_for(name: str, brought: Collection[str] = ()) -> Collection[str]:
+    """The kinds of step that a backend is for when it is named alone. `brought`: names of backends that the caller has. Raises PlanError
+    if there is none of that name."""
+    from penstock.graph.model import ACTIONS
+
+    if name not in brought:
+        find_backend(name)
+    return KINDS.get(name) or [kind for kind in ACTIONS if kind not in ("workflow", "suspend")]
+
+
 def check(names: Collection[str], home: Path, artifacts: str, environ: Mapping[str, str]) -> str:
     """Can these backends be used at all? For those that can tell without running anything. Returns what was found, in words; empty if
     there was nothing to look at. Raises UserError."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.backends.registry import KINDS, find_backend
 from penstock.backends.registry import check as check_backends
+from penstock.backends.registry import find_backend, kinds_for
 from penstock.cli.ui import errors, render
 from penstock.cli.ui.run_summary import run_summary
 from penstock.errors import Problem, UserError, nearest
@@ -133,8 +133,7 @@ def _backends(given: Sequence[str]) -> dict[str, str]:
     for item in given:
         kind, equals, name = item.partition("=")
         if not equals:
-            find_backend(kind)
-            found.update(dict.fromkeys(KINDS.get(kind, _KINDS), kind))
+            found.update(dict.fromkeys(kinds_for(kind), kind))
         elif kind not in _KINDS or not name:
             fix = f"known: {', '.join(_KINDS)}.{nearest(kind, _KINDS)}"
             raise UserError(Problem("P409", f"--on {item}: {kind!r} is not a kind of step", fix))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
 from penstock.artifacts.values import loads
 from penstock.author import jobs as objects
 from penstock.author.flow import WorkflowFunction
+from penstock.backends.registry import kinds_for
 from penstock.graph.model import Workflow
 from penstock.graph.paths import parents
 from penstock.runners.base import RunFailed, by_name, graph_of, single_result
@@ -209,7 +210,7 @@ class LocalRunner:
     """Runs workflows on this machine, recorded in `.penstock` (or where PENSTOCK_HOME and PENSTOCK_STORE say).
 
     `inline=True` calls Python functions in the engine's process instead of in worker processes: for tiny, trusted functions. `on` maps
-    kinds of steps to backends, as in `on={"container": "process"}`; `backends` adds your own by name (a class). `queue`, `priority` and
+    kinds of steps to backends, as in `on={"container": "process"}`, or names one for all, as in `on="kubernetes"`; `backends` adds your own by name (a class). `queue`, `priority` and
     `unit` override those of the workflow; `queues` is a file with Kueue's manifests that is applied first. As a context manager it keeps
     its workers for the next run. `dry` walks through workflows without executing anything."""
 
@@ -220,7 +221,7 @@ class LocalRunner:
         store: str | None = None,
         jobs: int | None = None,
         inline: bool = False,
-        on: Mapping[str, str] | None = None,
+        on: Mapping[str, str] | str | None = None,
         until: str | Sequence[str] = (),
         fail_fast: bool = False,
         fresh: bool = False,
@@ -232,7 +233,8 @@ class LocalRunner:
         queues: str | Path | None = None,
     ) -> None:
         self.settings = read(home=home, store=store, jobs=jobs)
-        self._on = backends_if_allowed(self.settings, {**({"function": "inline"} if inline else {}), **(on or {})})
+        chosen = dict.fromkeys(kinds_for(on, backends or ()), on) if isinstance(on, str) else on or {}
+        self._on = backends_if_allowed(self.settings, {**({"function": "inline"} if inline else {}), **chosen})
         self._backends = backends
         self._options: dict[str, Any] = {
             "until": (until,) if isinstance(until, str) else tuple(until),
@@ -243,6 +245,7 @@ class LocalRunner:
             "priority": priority,
             "unit": unit,
             "queues": queues,
+            "on": chosen if isinstance(on, str) and on not in (backends or ()) else None,
         }
         """Keyword arguments of Submission."""
         self._host: Host | None = None
