@@ -14,7 +14,7 @@ import pytest
 from penstock.backends.base import AttemptEnded, AttemptSpec
 from penstock.engine.active_run import ActiveRun
 from penstock.engine.engine import Engine
-from penstock.graph.model import Backoff, Outcome, Retry
+from penstock.graph.model import Backoff, Cache, Outcome, Retry
 from penstock.service.runs import blueprint_of, own
 from tests.engine.yard import Yard, flow, step
 
@@ -137,3 +137,25 @@ def test_what_a_dead_engine_left_of_a_run_that_is_cancelled_is_told(tmp_path: Pa
 
     live = yard.play(main)
     assert live.status == "cancelled" and recorded == [f"{live.record.id}/a/1"]
+
+
+def test_what_a_dead_engine_left_of_a_task_whose_result_is_known_meanwhile_is_told(tmp_path: Path) -> None:
+    """Another run has computed the same: the task is not started again, and its attempt is of no use."""
+    yard, recorded = Yard(tmp_path, cpu=4), []  # type: ignore[var-annotated]
+
+    async def main(yard: Yard) -> ActiveRun:
+        engine = yard.go(hearing(yard, lambda order: 100.0, recorded))
+        live = yard.submit(engine, flow(step("a", cache=Cache())), fresh=False)
+        await asyncio.sleep(10)
+        await death_of(yard, engine)
+        engine = yard.go(hearing(yard, lambda order: 1.0, recorded))
+        other = yard.submit(engine, flow(step("a", cache=Cache()), name="other"), fresh=False)
+        await asyncio.sleep(10)
+        assert other.status == "succeeded" and recorded == [f"{other.record.id}/a/1"]
+        live = taken_up(engine, live)
+        await asyncio.sleep(10)
+        assert len(told(yard, engine)) == 1
+        return live
+
+    live = yard.play(main)
+    assert live.status == "succeeded" and recorded[1:] == [f"{live.record.id}/a/1"]

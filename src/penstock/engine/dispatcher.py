@@ -71,6 +71,8 @@ class Dispatcher:
         """Attempt -> the secrets that it was given, which its report must not hold."""
         self._over: dict[str, list[str]] = {}
         """By backend that wants to know: attempts whose end is recorded in the open transaction."""
+        self._inherited: dict[tuple[int, str], tuple[ActiveRun, str, str]] = {}
+        """Attempts of dead engines whose tasks have not been started again: (run, task) -> run, backend, id."""
         self._stopping: dict[int, list[Task]] = {}
         """Run -> tasks that are to be stopped."""
         self._failed_calls: dict[int, list[CallFailed]] = {}
@@ -98,6 +100,10 @@ class Dispatcher:
         own = execution(task)
         own.lane = lane
         own.since = own.since or task.attempt
+        if self._inherited:
+            _, before, id = self._inherited.pop((run.number, task.path), (run, lane, ""))
+            if before != lane:
+                self._note_over(before, id)
         own.started = self._now()
         if own.first is None:
             own.first = own.started
@@ -146,6 +152,10 @@ class Dispatcher:
 
     def start(self) -> None:
         """After the commit: what starts has been recorded, and so has what ended."""
+        for key, (run, lane, id) in list(self._inherited.items()) if self._inherited else ():
+            if key[1] not in run.state.live:
+                del self._inherited[key]
+                self._note_over(lane, id)
         if self._over and not self._journal.batch:
             over, self._over = self._over, {}
             for lane, ids in over.items():
@@ -205,17 +215,17 @@ class Dispatcher:
             self._note_over(execution(task).lane, report.id)
             self._end(run, task, report)
 
-    def left_behind(self, run: ActiveRun, task: Task) -> None:
-        """An attempt of a dead engine with which nobody goes on."""
+    def inherit(self, run: ActiveRun, task: Task) -> None:
+        """A task that ran when its engine died. If nobody starts it again, its backend is told so when that is recorded."""
         own = execution(task)
         if own.since and own.lane:
-            with suppress(UserError):  # a backend that is not installed any more
-                self._note_over(own.lane, f"{run.record.id}/{task.path}/{own.since}")
-        own.since = 0
+            id = f"{run.record.id}/{task.path}/{own.since}"
+            self._inherited[run.number, task.path] = (run, own.lane, id)
 
     def _note_over(self, lane: str, id: str) -> None:
-        if self._pool.abilities(lane).recorded is not None:
-            self._over.setdefault(lane, []).append(id)
+        with suppress(UserError):  # a backend that is not installed any more
+            if self._pool.abilities(lane).recorded is not None:
+                self._over.setdefault(lane, []).append(id)
 
     def _end(self, run: ActiveRun, task: Task, report: AttemptEnded) -> None:
         own = execution(task)
@@ -450,7 +460,6 @@ class Dispatcher:
                 return
             self._hand_over(own, successor)
         else:
-            self.left_behind(run, task)
             self._flights.leave_waiting(run, task)
         own.stop_timer()
         run.not_succeeded(task, "cancelled", {"message": task.state.scope.halted or "stopped"})

@@ -249,8 +249,8 @@ class Engine:
     def _go_on(self, run: ActiveRun, task: Task) -> bool:
         """A task that had begun before this engine adopted the run. True: it is to be started again."""
         own = execution(task)
+        self.dispatcher.inherit(run, task)
         if task.state.scope.halted and own.state != "forgiven":
-            self.dispatcher.left_behind(run, task)
             run.not_succeeded(task, "cancelled", {"message": task.state.scope.halted})
         elif own.state == "suspended":
             self.dispatcher.suspend(run, task, logged=True)
