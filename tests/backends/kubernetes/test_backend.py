@@ -114,6 +114,7 @@ def test_a_full_quota_is_told_with_the_words_of_the_cluster(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.backends.kubernetes.attempt.LOOK", (0.05, 0.05))
+    monkeypatch.setattr("penstock.backends.kubernetes.cluster.EVERY", 0.01)
     ended = one(tmp_path, spec_of(step("refuse")))
     assert ended.outcome is Outcome.ERRORED and "P724" in ended.message and "exceeded quota" in ended.message
     assert cluster.names() == []

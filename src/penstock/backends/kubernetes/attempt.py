@@ -212,7 +212,7 @@ class JobAttempt:
             first, then = LOOK
             due = first if self._looked is None else self._looked + then
             if since < due:
-                return due - since if self._refused is None else 1.0
+                return due - since
             self._looked = since
             message = await self._call(around, around.cluster.refusal, self._uid)
             if message:

@@ -5,6 +5,7 @@ attempt. Its methods block: they are called in threads.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -33,6 +34,8 @@ RIGHTS: Final = (
     ("", "events", "", ("list",)),
 )
 """What the backend does, but for Secrets, which only steps with secrets need."""
+EVERY: Final = 2.0
+"""Seconds between two looks at why pods are not made."""
 GONE: Final = 120.0
 """Seconds for which an object that is being deleted is waited for."""
 
@@ -122,6 +125,9 @@ class Cluster:
         self.namespace = namespace
         self.engine = engine
         self._changed = changed
+        self._asking = threading.Lock()
+        self._asked = float("-inf")
+        self._refusals: dict[str, str] = {}
         selector = f"{names.STORE}={owner}"
         self._jobs = Cache(Resource(JOBS.api, JOBS.kind, JOBS.plural, selector=selector), keep=slim_job)
         self._pods = Cache(Resource(PODS.api, PODS.kind, PODS.plural, selector=selector), keep=slim_pod)
@@ -259,10 +265,15 @@ class Cluster:
     # -- reads
 
     def refusal(self, uid: str) -> str:
-        """Why the cluster makes no pods for a Job; empty if it does not say."""
-        found = self.client.list(EVENTS, self.namespace, fields=f"involvedObject.uid={uid},reason=FailedCreate")
-        said = [str(one.get("message", "")) for one in found.items]
-        return said[-1].removeprefix("Error creating: ") if said else ""
+        """Why the cluster makes no pods for a Job; empty if it does not say. However many ask, the server is asked every few seconds."""
+        with self._asking:
+            if time.monotonic() - self._asked >= EVERY:
+                found = self.client.list(EVENTS, self.namespace, fields="involvedObject.kind=Job,reason=FailedCreate")
+                self._refusals = {
+                    str(part(one, "involvedObject").get("uid", "")): str(one.get("message", "")) for one in found.items
+                }
+                self._asked = time.monotonic()
+            return self._refusals.get(uid, "").removeprefix("Error creating: ")
 
     def logs(self, pod: str, follow: bool) -> LogStream:
         return self.client.logs(self.namespace, pod, "main", follow=follow)

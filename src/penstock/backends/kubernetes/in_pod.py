@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from penstock.artifacts import values
 from penstock.artifacts.blobs import Blobs
+from penstock.artifacts.regular import Limits
 from penstock.expressions.types import parse
 
 INSIDE = Path("/tmp/penstock")
@@ -110,8 +111,10 @@ def _open_to_all(path: Path) -> None:
 def _put(blobs: Blobs, digest: str) -> None:
     from penstock.graph.model import Output
 
+    given = values.loads(blobs.get(digest).decode())
+    blobs = Blobs(blobs.root, limits=Limits(*given["limits"]))
     found: dict[str, Any] = {}
-    for name, type_, sub, shown in values.loads(blobs.get(digest).decode()):
+    for name, type_, sub, shown in given["outputs"]:
         output, place = Output(name=name, type=parse(type_)), INSIDE / sub
         if not os.path.lexists(place):
             if output.type.name == "optional":
@@ -120,5 +123,5 @@ def _put(blobs: Blobs, digest: str) -> None:
             raise ValueError(f"the output {name!r} was not written: there is no file {shown} in the container")
         if not Path(os.path.realpath(place)).is_relative_to(INSIDE):
             raise ValueError(f"the output {name!r} is a link that leads elsewhere: write the file itself to {shown}")
-        found[name] = values.read_output(output, place, blobs)
+        found[name] = values.read_output(output, place, blobs, loosely=given["loosely"])
     _say({"result": blobs.put(values.dumps(found).encode())})

@@ -21,7 +21,7 @@ from typing import Any, Final
 from penstock.artifacts import values
 from penstock.artifacts.blobs import Blobs
 from penstock.backends import folders
-from penstock.backends.attempt import STDOUT, CannotRun, step_env, text_of
+from penstock.backends.attempt import STDOUT, CannotRun, starts_at_root, step_env, text_of
 from penstock.backends.base import AttemptSpec
 from penstock.backends.kubernetes.names import attempt_key
 from penstock.backends.kubernetes.options import Options
@@ -302,7 +302,9 @@ class _Command:
         if copies or printed:
             self._wrap(copies, printed, outputs)
         _reachable(self.options, "the outputs of this step are handed on there")
-        digest = self.blobs.put(values.dumps(told).encode())
+        limits = [self.blobs.limits.value, self.blobs.limits.file]
+        said = {"outputs": told, "loosely": starts_at_root(self.spec), "limits": limits}
+        digest = self.blobs.put(values.dumps(said).encode())
         self.made.put = _helper(self.options, self.library(), "put", digest)
 
     def _collected(self, number: int, path: str, copies: list[tuple[str, str]]) -> str:
