@@ -1,5 +1,6 @@
-"""What the controller costs on the real Argo and Kueue, beside bare Kueue in the same run; nothing where the testbed is not built. Called by __main__.
+"""What the controller costs on the real Argo and Kueue, beside bare Kueue in the same run; only `pods` where the testbed is not built. Called by __main__.
 
+pods      one answer of the webhook about a pod, in stages of 250 to 2,000 pods that come one after another; pure, so it needs no testbed
 gate      from a stage that is reached to its gate open, beside a bare Workload from created to Admitted
 writes    requests of ours for one stage of 1, 10 and 50 pods, Events too; what gives back finished pods is apart
 waiting   250, 500 and 1,000 workflows of three stages in a full queue: memory, idle time, and how long a restart takes
@@ -7,6 +8,7 @@ waiting   250, 500 and 1,000 workflows of three stages in a full queue: memory, 
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import statistics
@@ -18,8 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import Figure
+from penstock.controller.cluster.main import Controller
+from penstock.controller.engine import Shape, Stage
+from penstock.controller.engines.argo import ENGINE
+from penstock.controller.engines.argo.nodes import fnv1a
 from penstock.controller.engines.argo.stopping import WORKFLOWS
-from penstock.controller.objects import WORKLOADS, Object, Resource, holds
+from penstock.controller.objects import PODS, WORKLOADS, Object, Resource, holds
+from penstock.controller.workload import build
+from penstock.formats.argo.gate.inject import GATE
 from penstock.kubernetes.client import ApiError, Client
 from penstock.kubernetes.kubeconfig import connect
 from testbed import binaries
@@ -37,6 +45,10 @@ IDLE = 20.0
 """Seconds over which an idle controller is watched."""
 WIDTHS = (1, 10, 50)
 CROWDS = (250, 500, 1000)
+STAGES = (250, 500, 1000, 2000)
+LAST = 100
+"""Pods of which the answers are timed."""
+WORKLOAD = "w-main"
 
 
 class Moments:
@@ -81,6 +93,7 @@ class Moments:
 
 
 def figures() -> Iterator[Figure]:
+    yield from _pods()
     if binaries.missing(programs(PARTS)):
         return
     with Testbed.start(*PARTS) as bed, Client(connect(files=[bed.kubeconfig])) as client:
@@ -92,6 +105,87 @@ def figures() -> Iterator[Figure]:
             yield from _gate(bed, desk, Moments(client))
             yield from _writes(bed, desk, controller)
             yield from _waiting(bed, desk, controller)
+
+
+# -- pods -------------------------------------------------------------------------------------------------------------
+
+
+def _pods() -> Iterator[Figure]:
+    base = 0.0
+    for width in STAGES:
+        took = 1000 * _answer(width)
+        base = base or took
+        bar = 5.0 if width == STAGES[-1] else None
+        yield Figure(
+            f"controller: answer about a pod, stage of {width}, mean", took, bar, "ms", base, f"of {STAGES[0]} pods"
+        )
+
+
+def _answer(width: int) -> float:
+    """Seconds of the processor, the mean of the last pods of a stage that all come at once: each is let go, stored and seen before the next."""
+    controller = Controller([ENGINE])
+    hear = getattr(controller, "noticed", None)
+
+    def put(resource: Resource, obj: Object) -> None:
+        change = controller.caches[resource].put(obj)
+        key = controller.owner_of({**obj, "apiVersion": resource.api, "kind": resource.kind})
+        if change is not None and hear is not None:
+            hear(change, [key] if key else [])
+
+    main = _running(width)
+    put(WORKFLOWS, main)
+    put(WORKLOADS, _admitted(main, width))
+    for number in range(width - LAST):
+        put(PODS, _pod(main, number, f"{WORKLOAD}/main"))
+    took = 0.0
+    for number in range(width - LAST, width):
+        new = _pod(main, number)
+        began = time.process_time()
+        answer = controller.admit_pod({"namespace": "team", "object": new})
+        took += time.process_time() - began
+        assert b"pod-set" in base64.b64decode(answer["patch"])
+        put(PODS, _pod(main, number, f"{WORKLOAD}/main"))
+    return took / LAST
+
+
+def _running(width: int) -> Object:
+    """A Workflow whose stage of so many pods is let go."""
+    shape = json.dumps([{"n": width, "step": "s", "template": "t", "resources": {"cpu": "1"}}])
+    given = [{"name": "stage", "value": "main[0]"}, {"name": "shape", "value": shape}]
+    gate = {"name": "w[0].penstock-gate-0", "displayName": "penstock-gate-0", "type": "Suspend", "phase": "Succeeded"}
+    gate |= {"templateName": GATE, "boundaryID": "w", "inputs": {"parameters": given}}
+    nodes = {
+        "w": {"name": "w", "type": "Steps", "phase": "Running", "templateName": "main"},
+        "w-0": {"id": "w-0", **gate},
+    }
+    for number in range(width):
+        name = f"w[1].s({number})"
+        node = {"name": name, "type": "Pod", "phase": "Pending", "templateName": "t", "boundaryID": "w"}
+        nodes[f"w-{fnv1a(name)}"] = node
+    metadata = {"name": "w", "namespace": "team", "uid": "u", "resourceVersion": "5", "labels": {QUEUE: "q"}}
+    return {"metadata": metadata, "spec": {}, "status": {"phase": "Running", "nodes": nodes}}
+
+
+def _admitted(main: Object, width: int) -> Object:
+    stage = Stage("main[0]", "main[0]", "open", (Shape(width, {"cpu": 1000}),))
+    body = build({**main, "apiVersion": WORKFLOWS.api, "kind": WORKFLOWS.kind}, stage, "q", None).body
+    sets = [{"name": "main", "count": width, "flavors": {}}]
+    states = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
+    status = {"admission": {"podSetAssignments": sets}, "conditions": states}
+    return {**body, "metadata": {**body["metadata"], "name": WORKLOAD, "resourceVersion": "6"}, "status": status}
+
+
+def _pod(main: Object, number: int, pod_set: str = "") -> Object:
+    node = f"w[1].s({number})"
+    owner = {"apiVersion": WORKFLOWS.api, "kind": "Workflow", "name": "w", "uid": "u", "controller": True}
+    notes = {"workflows.argoproj.io/node-name": node} | ({"penstock/pod-set": pod_set} if pod_set else {})
+    name = f"w-t-{fnv1a(node)}"
+    metadata = {"name": name, "namespace": "team", "labels": {"penstock/queue": "q"}, "annotations": notes}
+    spec: dict[str, Any] = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
+    if not pod_set:
+        spec["schedulingGates"] = [{"name": "penstock/admission"}]
+    seen = {"uid": name, "resourceVersion": str(100 + number)} if pod_set else {}
+    return {"metadata": {**metadata, **seen, "ownerReferences": [owner]}, "spec": spec, "status": {"phase": "Pending"}}
 
 
 def _document(name: str, *widths: int, queue: str = "main", run_time: str = "0.2s") -> Object:

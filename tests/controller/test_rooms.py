@@ -396,3 +396,65 @@ def _object(
         above = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": name_of(owner), "uid": uid_of(owner)}
         metadata["ownerReferences"] = [above | {"controller": True}]
     return {"apiVersion": resource.api, "kind": resource.kind, "metadata": metadata | {"labels": labels}, "spec": {}}
+
+
+def test_of_what_is_over_only_the_outline_is_kept() -> None:
+    desk = Desk(1)
+    pod = desk.ask(desk.new())
+    desk.put(PODS, pod)
+    main = desk.cluster.of("sequences")[0]
+    main["metadata"]["annotations"] = {"long": "x" * 5000, "short": "y"}
+    done = main | {"status": {"phase": "Succeeded", "done": {"train": [0]}}}
+    desk.put(SEQUENCES, done)
+    workload = desk.cluster.of("workloads")[0]
+
+    def kept() -> Object:
+        return desk.controller.caches.get(SEQUENCES, NS, "a") or {}
+
+    assert not desk.controller.reconcile(KEY).over, "its pod still runs"
+    assert "spec" in kept()
+    desk.put(PODS, pod | {"status": {"phase": "Succeeded"}})
+    (finish,) = desk.controller.reconcile(KEY).writes
+    assert "spec" in kept(), "it still holds quota"
+    desk.put(WORKLOADS, workload | {"status": finish.body["status"]})
+    assert desk.controller.reconcile(KEY).over
+    assert "spec" not in kept() and kept()["status"] == {"phase": "Succeeded"}
+    assert kept()["metadata"]["annotations"] == {"short": "y"}
+    small = [desk.controller.caches[one].list()[0] for one in (PODS, WORKLOADS)]
+    assert not any("spec" in one for one in small)
+    assert annotations_of(small[0])["penstock/pod-set"] and small[0]["status"] == {"phase": "Succeeded"}
+    views = desk.engine.views
+    assert not desk.controller.reconcile(KEY).writes
+    assert desk.engine.views == views, "nobody looks into it again"
+    assert desk.controller.owner_of(kept()) == KEY and desk.controller.object_of(KEY) is kept()
+    desk.put(SEQUENCES, main)  # it is tried again
+    assert desk.controller.reconcile(KEY).writes
+
+
+def test_what_the_webhook_has_not_seen_is_told_with_the_fix() -> None:
+    controller = Controller([ARGO, JOBSET])
+    queue = {"kueue.x-k8s.io/queue-name": "q"}
+    unheld = controller.unheld["jobset"][0]
+    ordered = {"spec": {"replicatedJobs": [{"name": "a"}, {"name": "b", "dependsOn": [{"name": "a"}]}]}}
+    controller.caches[ARGO.main[0]].put(_object(ARGO.main[0], "w", queue))
+    controller.caches[ARGO.main[0]].put(_object(ARGO.main[0], "held", queue | {"penstock/unit": "stage"}))
+    controller.caches[unheld].put(_object(JOB_SETS, "js", queue) | ordered)
+    controller.caches[unheld].put(_object(JOB_SETS, "kueues", queue))
+    controller.caches[unheld].put(
+        _object(JOB_SETS, "over", queue)
+        | ordered
+        | {"status": {"conditions": [{"type": "Completed", "status": "True"}]}}
+    )
+
+    def told(engine: str, name: str) -> list[str]:
+        plan = controller.reconcile((engine, NS, name))
+        assert not plan.writes
+        return [one.reason for one in plan.notes if one.warning and "penstock controller check" in one.message]
+
+    assert told("argo", "w") == ["NotHeld"]
+    assert told("argo", "held") == []
+    assert told("jobset", "js") == ["NotHeld"]
+    assert told("jobset", "over") == []
+    assert controller.object_of(("jobset", NS, "js")) is not None
+    (kueues,) = [one for one in controller.caches[unheld].list() if name_of(one) == "kueues"]
+    assert controller.owner_of(kueues) is None

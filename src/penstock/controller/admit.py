@@ -99,23 +99,31 @@ def _said(problem: Problem) -> str:
     return f"penstock {problem.code}: {problem.message}{where}. Fix: {problem.fix}"
 
 
+_Count = tuple[str, dict[str, int]] | None
+
+
 class Sight:
     """What is seen of one workflow, worked out so far that a pod can be answered. Each pod that is let go is counted in it, so it serves many pods."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: Seen, before: Sight | None = None) -> None:
+        """`before`: an older one of the same workflow. What has not changed since is not worked out again."""
         self.seen = seen
-        self.pods = {uid_of(pod): counts_for(pod) for pod in seen.observed.pods}
-        """By uid, what each pod counts for."""
+        known = before.pods if before is not None else {}
+        if before is not None and before.seen.observed.main is seen.observed.main and "closed" in before.__dict__:
+            self.closed = before.closed
+        self.pods: dict[str, tuple[Object, _Count]] = {}
+        """By uid, each pod and what it counts for."""
+        for pod in seen.observed.pods:
+            old = known.get(uid_of(pod))
+            self.pods[uid_of(pod)] = old if old is not None and old[0] is pod else (pod, counts_for(pod))
+        self.coverage = Coverage([Workload(one) for one in seen.workloads], (), seen.observed.lookup, seen.assumed)
+        for _, count in self.pods.values():
+            if count is not None:
+                self.coverage.count(*count)
         self._counted = "pods" in covered_resources(seen.observed)
 
     @cached_property
-    def coverage(self) -> Coverage:
-        engine, observed, unit = self.seen.engine, self.seen.observed, self.seen.unit
-        pods = [(engine.task_of(one, observed, unit), one) for one in observed.pods]
-        return Coverage([Workload(one) for one in self.seen.workloads], pods, observed.lookup, self.seen.assumed)
-
-    @cached_property
-    def _closed(self) -> bool:
+    def closed(self) -> bool:
         """Nothing new of the workflow is let go."""
         if is_deleted(self.seen.observed.main) or not may_run(self.seen):
             return True
@@ -127,7 +135,7 @@ class Sight:
         task = self.seen.engine.task_of(pod, self.seen.observed, self.seen.unit)
         if not task.stage or not (self._counted or any(requests_of(pod).values())):
             return Grant("")
-        if part(pod, "spec").get("nodeName") or self._closed:
+        if part(pod, "spec").get("nodeName") or self.closed:
             # With a node it would pass the scheduler, and so the nodes of its flavor. With its gate the API server refuses it.
             return None
         grant = self.coverage.decide(task, pod)
@@ -135,16 +143,14 @@ class Sight:
 
     def follow(self, uid: str, pod: Object | None) -> None:
         """A pod has come, changed or gone."""
-        before, after = self.pods.get(uid), counts_for(pod) if pod is not None else None
-        if before != after:
-            if before is not None:
-                self.coverage.count(*before, pods=-1)
-            if after is not None:
-                self.coverage.count(*after)
-        if pod is None:
-            self.pods.pop(uid, None)
-        else:
-            self.pods[uid] = after
+        before = self.pods.pop(uid, None)
+        after = counts_for(pod) if pod is not None else None
+        if before is not None and before[1] is not None:
+            self.coverage.count(*before[1], pods=-1)
+        if after is not None:
+            self.coverage.count(*after)
+        if pod is not None:
+            self.pods[uid] = (pod, after)
 
     def forget(self, assumed: Assumed) -> None:
         """It is seen now, or will never come."""

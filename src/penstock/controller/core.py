@@ -182,9 +182,9 @@ class _Turn:
 
     def _plan(self) -> Plan:
         stages = {one.key: one.state for one in self.view.stages}
-        return Plan(
-            tuple(map(self._named, self.writes)), tuple(self.notes), self.again, stages, tuple(self.doubts.values())
-        )
+        over = bool(self.view.over) and not self.writes and not any(one.live for one in self.workloads)
+        writes, doubts = tuple(map(self._named, self.writes)), tuple(self.doubts.values())
+        return Plan(writes, tuple(self.notes), self.again, stages, over, doubts)
 
     def _about(self, stage: str, first: int) -> None:
         """The writes from `first` on are for this stage."""

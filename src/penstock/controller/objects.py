@@ -66,6 +66,8 @@ class Plan:
     """Seconds."""
     stages: Mapping[str, str] = field(default_factory=dict)
     """The state of each stage, for the metrics."""
+    over: bool = False
+    """The workflow has ended, and holds nothing any more."""
     doubts: Sequence[Write] = ()
     """Empty patches of objects that may be otherwise than they were seen: they are read, and then it is decided anew. Pods are stopped for them."""
     fault: Exception | None = None

@@ -14,11 +14,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.kubernetes.objects import WORKFLOW_UID, Object, Resource, labels_of, name_of, namespace_of, rows, uid_of
+from penstock.kubernetes.objects import (
+    WORKFLOW_UID,
+    Object,
+    Resource,
+    annotations_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    part,
+    rows,
+    uid_of,
+)
 
 Name = tuple[str, str]
 """Namespace and name."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+OUTLINE = "outline"
+"""A field that no object has: only its outline is kept."""
+SHORT = 256
+"""Letters of an annotation that stays in an outline."""
 GRAVES = 10_000
 """How many deleted objects are remembered, so that a late answer does not bring one back."""
 
@@ -123,6 +138,13 @@ class Cache:
         """An object as it is kept."""
         found = slim(obj, self.resource)
         return found if self._keep is None else self._keep(found)
+
+    def shrink(self, obj: Object) -> None:
+        """Keeps the outline of an object that nobody will look into, as long as it stays as it is."""
+        name = (namespace_of(obj), name_of(obj))
+        with self._lock:
+            if self._objects.get(name) is obj:
+                self._objects[name] = outline(obj)
 
     def replace(self, items: Iterable[Object], version: str, floor: int = 0) -> Sequence[Change]:
         """A whole list of slim objects. What a writer put in after the list was made stays.
@@ -260,6 +282,16 @@ def slim(obj: Mapping[str, Any], resource: Resource) -> Object:
         meta["annotations"] = {key: value for key, value in meta["annotations"].items() if key != LAST_APPLIED}
     slimmed: Object = _share({**obj, "apiVersion": resource.api, "kind": resource.kind, "metadata": meta})
     return slimmed
+
+
+def outline(obj: Object) -> Object:
+    """Who it is, and how it ended."""
+    meta, status = part(obj, "metadata"), part(obj, "status")
+    kept = {key: value for key, value in meta.items() if key != "annotations"}
+    notes = {key: text for key, text in annotations_of(obj).items() if len(str(text)) <= SHORT}
+    said = {key: status[key] for key in ("phase", "conditions") if key in status}
+    named = {key: obj[key] for key in ("apiVersion", "kind") if key in obj}
+    return {**named, "metadata": {**kept, "annotations": notes}, "status": said, OUTLINE: True}
 
 
 def _share(value: Any) -> Any:

@@ -8,14 +8,17 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from penstock.controller import names
 from penstock.controller.admit import admit_pod, admit_workflow, unit_of
 from penstock.controller.cluster.metrics import Metrics
 from penstock.controller.cluster.rooms import Rooms
 from penstock.controller.cluster.run import Key, Manager, Settings
-from penstock.controller.core import Seen
+from penstock.controller.core import Seen, reconcile
+from penstock.controller.coverage import is_active
 from penstock.controller.engine import Engine, Observed
 from penstock.controller.install.webhooks import NAME, PODS_PATH, WORKFLOWS_PATH
 from penstock.controller.known import engines
@@ -31,6 +34,9 @@ from penstock.controller.objects import (
     Object,
     Plan,
     Resource,
+    holds,
+    is_deleted,
+    labels_of,
     name_of,
     namespace_of,
     part,
@@ -39,7 +45,7 @@ from penstock.controller.objects import (
 )
 from penstock.controller.options import RunOptions
 from penstock.errors import UserError
-from penstock.kubernetes.cache import Caches, Change
+from penstock.kubernetes.cache import OUTLINE, Caches, Change
 from penstock.kubernetes.client import Client
 from penstock.kubernetes.kubeconfig import connect
 from penstock.kubernetes.log import Log
@@ -66,7 +72,10 @@ class Controller:
         self.main = {(one.api, one.kind): (engine, one) for engine in engines for one in engine.main}
         self.kinds = _unique(one for engine in engines for one in (*engine.main, *engine.children))
         library = _unique(one for engine in engines for one in engine.library)
-        self.caches = Caches(_unique((*ALWAYS, *self.kinds, *library)))
+        self.unheld = {engine.name: list(_unheld(engine)) for engine in engines}
+        """Main objects with Kueue's label that do not have ours: the webhook has not seen them."""
+        missed = [one for listed in self.unheld.values() for one in listed]
+        self.caches = Caches(_unique((*ALWAYS, *self.kinds, *library, *missed)))
         self.rooms = Rooms(self.seen, clock, lambda: self.fresh())
 
     # which workflow
@@ -97,8 +106,11 @@ class Controller:
         return None
 
     def object_of(self, key: Key) -> Object | None:
-        engine, namespace, name = key
-        for resource in self.engines[engine].main:
+        return self._first(key, (*self.engines[key[0]].main, *self.unheld[key[0]]))
+
+    def _first(self, key: Key, resources: Iterable[Resource]) -> Object | None:
+        _, namespace, name = key
+        for resource in resources:
             found = self.caches.get(resource, namespace, name)
             if found is not None and self.owner_of(found) == key:
                 return found
@@ -107,9 +119,9 @@ class Controller:
     # what is seen of it
 
     def seen(self, key: Key) -> Seen | None:
-        """None: it is gone. Raises UserError where the unit is none."""
-        main = self.object_of(key)
-        if main is None:
+        """None: it is gone, or over and done with. Raises UserError where the unit is none."""
+        main = self._first(key, self.engines[key[0]].main)
+        if main is None or OUTLINE in main:
             return None
         engine = self.engines[key[0]]
         observed = Observed(main, self._below(main), self.caches, self.clock())
@@ -134,10 +146,45 @@ class Controller:
 
     def reconcile(self, key: Key) -> Plan:
         try:
-            return self.rooms.reconcile(key) or Plan()
+            plan = self.rooms.reconcile(key)
         except UserError as error:
             said = "; ".join(f"{one.code}: {one.message}. {one.fix}" for one in error.problems)
             return Plan(notes=[Note("Refused", said, True)])
+        if plan is not None and plan.over:
+            self._shrink(key)
+            return plan
+        passed_by = self._passed_by(key)
+        return (
+            replace(plan or Plan(), notes=[*(plan.notes if plan else ()), *passed_by]) if passed_by else plan or Plan()
+        )
+
+    def _shrink(self, key: Key) -> None:
+        """Workflows stay in the cluster for long after their end, with all that they have made."""
+        seen = self.seen(key)
+        if seen is None or not reconcile(seen).over:
+            return  # It is tried again meanwhile.
+        for resource in (*self.kinds, PODS):
+            for obj in seen.observed.of(resource.kind):
+                if resource != PODS or not is_active(obj):
+                    self.caches[resource].shrink(obj)
+        for obj in seen.workloads:
+            self.caches[WORKLOADS].shrink(obj)
+        for resource in self.engines[key[0]].main:
+            self.caches[resource].shrink(seen.observed.main)
+
+    def _passed_by(self, key: Key) -> list[Note]:
+        """The API server did not ask us about it when it was created: then nothing holds its pods. Those that we are asked about get our label, and name
+        their unit."""
+        main = self._first(key, self.unheld[key[0]])
+        if main is None:
+            main = self._first(key, self.engines[key[0]].main)
+            if main is None or names.UNIT in labels_of(main):
+                return []
+        if OUTLINE in main or is_deleted(main) or _has_ended(main) or rows(main, "metadata", "ownerReferences"):
+            return []
+        said = "it was created without the webhook of Penstock, so it waits in no queue"
+        fix = "Run `penstock controller check`, put right what it says, and create the workflow anew"
+        return [Note("NotHeld", f"{said}. {fix}.", warning=True)]
 
     def noticed(self, change: Change, keys: Collection[Key]) -> None:
         """An object of these workflows, or of none, has changed."""
@@ -178,6 +225,19 @@ class Controller:
 
 def _spec(obj: Object | None) -> Object:
     return part(obj or {}, "spec")
+
+
+def _unheld(engine: Engine) -> Iterator[Resource]:
+    """Kinds whose objects are watched by our label, which only the webhook gives."""
+    for one in engine.main:
+        if one.selector == names.QUEUED:
+            yield replace(one, selector=f"{names.QUEUE},!{names.QUEUED}")
+
+
+def _has_ended(main: Object) -> bool:
+    status = part(main, "status")
+    ends = any(holds(main, kind) for kind in ("Succeeded", "Completed", "Failed"))
+    return ends or bool(status.get("completionTime") or status.get("finishedAt"))
 
 
 def _group(owner: Object) -> str:

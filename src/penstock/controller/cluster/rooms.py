@@ -66,6 +66,8 @@ class Rooms:
         self._moving: set[Key] = set()
         """Workflows of which a worker gives room away or back at this moment: that is not in the caches yet."""
         self._sights: OrderedDict[Key, Sight] = OrderedDict()
+        self._stale: OrderedDict[Key, Sight] = OrderedDict()
+        """Those that were thrown away: parts of them still hold."""
         self._making: set[Key] = set()
         """Sights that are made at this moment."""
         self._epoch = 0
@@ -87,6 +89,7 @@ class Rooms:
             if seen is None:
                 self._given.pop(key, None)
                 self._drop(key)
+                self._stale.pop(key, None)
                 return None
             seen = replace(seen, assumed=self._assumed(key, seen.observed.pods))
             try:
@@ -134,7 +137,9 @@ class Rooms:
             seen = self._look(key)
             if seen is None:
                 return None
-            found = Sight(replace(seen, assumed=self._assumed(key, seen.observed.pods)))
+            found = Sight(
+                replace(seen, assumed=self._assumed(key, seen.observed.pods)), self._stale.pop(key, None) or found
+            )
             with self._guard:
                 if epoch == self._epoch:
                     self._sights[key] = found
@@ -187,7 +192,11 @@ class Rooms:
 
     def _drop(self, key: Key) -> None:
         with self._guard:
-            self._sights.pop(key, None)
+            found = self._sights.pop(key, None)
+            if found is not None:
+                self._stale[key] = found
+                if len(self._stale) > MOST_SIGHTS:
+                    self._stale.popitem(last=False)
 
     def _assumed(self, key: Key, pods: Iterable[Object]) -> list[Assumed]:
         """What was given away and is neither among these pods nor too old."""

@@ -396,10 +396,16 @@ class Manager:
         self.metrics.queue_depth.set_function(self._queue.depth)
         self.metrics.queue_entries.set_function(self._queue.remembered)
         self.metrics.leader.set_function(lambda: float(self.leads))
+        by_kind: dict[str, list[Watcher]] = {}
         for watcher in self._watchers:
-            kind = watcher.cache.resource.kind
-            self.metrics.cached.labels(kind).set_function(watcher.cache.__len__)
-            self.metrics.lists.labels(kind).set_function(partial(getattr, watcher, "lists"))
+            by_kind.setdefault(watcher.cache.resource.kind, []).append(watcher)
+        for kind, some in by_kind.items():
+            self.metrics.cached.labels(kind).set_function(partial(_sum, some, lambda one: len(one.cache)))
+            self.metrics.lists.labels(kind).set_function(partial(_sum, some, lambda one: one.lists))
+
+
+def _sum(watchers: Sequence[Watcher], figure: Callable[[Watcher], int]) -> float:
+    return float(sum(map(figure, watchers)))
 
 
 def _next(outcome: Outcome, waits: Sequence[float]) -> float | None:
