@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 import random
 from collections.abc import Callable, Iterator
 
@@ -56,6 +57,21 @@ def test_it_lists_then_follows(api: FakeApi, start: Start) -> None:
     api.remove(THINGS, "ns", "before")
     wait_for(lambda: names(watcher.cache.list()) == ["after"])
     assert [(c.old is None, c.new is None) for c in watcher.changes] == [(True, False), (True, False), (False, True)]  # type: ignore[attr-defined]
+
+
+def test_how_long_it_has_told_all_counts_from_the_end_of_trouble(api: FakeApi, start: Start) -> None:
+    watcher = start()
+    assert watcher.good_for() < 5
+    wait_for(lambda: watcher.good_for() > 0.05)
+    broken = Fault(lambda method, path: "watch=true" in path, 500, times=10**6)
+    api.faults.append(broken)
+    api.drop()
+    wait_for(lambda: watcher.problem)
+    assert watcher.good_for() == 0
+    began = time.monotonic()
+    broken.times = 0
+    wait_for(lambda: watcher.good_for() > 0)
+    assert watcher.good_for() <= time.monotonic() - began
 
 
 def test_a_stream_that_ends_is_resumed_without_a_list(api: FakeApi, start: Start) -> None:
