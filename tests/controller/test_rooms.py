@@ -306,7 +306,7 @@ ACTS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(ACTS)
 def test_never_more_than_fit_in_any_order(acts: list[tuple[Any, ...]]) -> None:
     """Pods are let go at birth, stored later, seen later still and told of in any order; workers let go those that waited."""
@@ -458,3 +458,12 @@ def test_what_the_webhook_has_not_seen_is_told_with_the_fix() -> None:
     assert controller.object_of(("jobset", NS, "js")) is not None
     (kueues,) = [one for one in controller.caches[unheld].list() if name_of(one) == "kueues"]
     assert controller.owner_of(kueues) is None
+
+
+def test_what_a_worker_has_seen_first_is_not_counted_twice_when_it_is_told() -> None:
+    desk = Desk(2)
+    pod = desk.ask(desk.new())
+    tell = desk.put(PODS, pod, told=False)
+    desk.controller.reconcile(KEY)
+    tell()
+    assert [desk.free(desk.new()) for _ in range(2)] == [True, False]

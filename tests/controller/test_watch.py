@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import time
 import random
+import time
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -203,6 +203,7 @@ class Rooms:
         given = self._given.get(key)
         if given is None:
             return []
+        before = len(given.pods)
         there = {uid_of(pod): pod for pod in pods}
         for uid, pod in there.items():
             if uid not in given.known:
@@ -210,6 +211,8 @@ class Rooms:
         given.known = set(there)
         while given.pods and self._expired(given):
             given.pods.pop(0)
+        if len(given.pods) < before:
+            self._drop(key)  # It counts them, and would count the pods as well when it hears of them.
         if not given.pods:
             del self._given[key]
         return [one for _, one in given.pods]
