@@ -159,7 +159,7 @@ class _Turn:
                 first = len(self.writes)
                 if free or not self._wait_for_the_run(stage):
                     self._stage(stage)
-                self._about(stage.key, first)
+                _stamp(self.writes, stage.key, first)
         self._leftovers({stage.key for stage in stages})
         self._let_pods_go({stage.key: stage for stage in stages}, free)
         self._give_back()
@@ -183,26 +183,8 @@ class _Turn:
     def _plan(self) -> Plan:
         stages = {one.key: one.state for one in self.view.stages}
         over = bool(self.view.over) and not self.writes and not any(one.live for one in self.workloads)
-        writes, doubts = tuple(map(self._named, self.writes)), tuple(self.doubts.values())
+        writes, doubts = tuple(_named(self, one) for one in self.writes), tuple(self.doubts.values())
         return Plan(writes, tuple(self.notes), self.again, stages, over, doubts)
-
-    def _about(self, stage: str, first: int) -> None:
-        """The writes from `first` on are for this stage."""
-        self.writes[first:] = [replace(one, stage=one.stage or stage) for one in self.writes[first:]]
-
-    def _named(self, write: Write) -> Write:
-        """With stage and Workload, for the log."""
-        stage, workload = write.stage, write.workload
-        if write.resource == PODS:
-            stage = stage or self.stage_of_pod.get(write.name, "")
-            workload = str(annotations_of(write.body).get(names.POD_SET) or "").partition("/")[0]
-        elif write.resource == WORKLOADS:
-            here = next((one.stage for one in self.workloads if one.name == write.name), "")
-            stage, workload = str(annotations_of(write.body).get(names.STAGE) or here), write.name
-        if stage and not workload:
-            there = self._declared(stage)
-            workload = there.name if there is not None else ""
-        return replace(write, stage=stage, workload=workload)
 
     def _look_again(self, seconds: float) -> None:
         self.again = seconds if self.again is None else min(self.again, seconds)
@@ -306,7 +288,7 @@ class _Turn:
             return set()
         key, tasks = self.view.stopping
         self.writes += self.engine.stop(self.observed, self.unit, key, tasks) or ()
-        self._about(key, 0)
+        _stamp(self.writes, key)
         self._look_again(0.5)
         return {key}
 
@@ -650,6 +632,25 @@ class _Turn:
                 self._look_again(0.5)
             else:
                 self._create(sized, tasks=tasks)
+
+
+def _stamp(writes: list[Write], stage: str, first: int = 0) -> None:
+    """The writes from `first` on are for this stage."""
+    writes[first:] = [replace(one, stage=one.stage or stage) for one in writes[first:]]
+
+
+def _named(turn: _Turn, write: Write) -> Write:
+    """With stage and Workload, for the log."""
+    stage, workload = write.stage, write.workload
+    if write.resource == PODS:
+        stage = stage or turn.stage_of_pod.get(write.name, "")
+        workload = str(annotations_of(write.body).get(names.POD_SET) or "").partition("/")[0]
+    elif write.resource == WORKLOADS:
+        here = next((one.stage for one in turn.workloads if one.name == write.name), "")
+        stage, workload = str(annotations_of(write.body).get(names.STAGE) or here), write.name
+    if stage and not workload:
+        workload = next((one.name for one in turn.workloads if one.stage == stage and one.tasks is None), "")
+    return replace(write, stage=stage, workload=workload)
 
 
 def _name(stages: Sequence[Stage], key: str) -> str:

@@ -162,27 +162,20 @@ class Rooms:
         if not self._watched(key):
             return
         with self._lock(key):
-            sight = self._sights.get(key)
+            sight, given, uid = self._sights.get(key), self._given.get(key), uid_of(pod)
+            one = None
+            if given is not None and uid not in given.known:
+                given.known.add(uid)
+                one = given.take(pod)
+                if not given.pods:
+                    del self._given[key]
             if sight is not None:
-                try:
-                    self._follow(key, sight, pod, now())
-                except Exception:
-                    self._drop(key)  # whoever asks next will hear of the fault
-                    raise
-
-    def _follow(self, key: Key, sight: Sight, pod: Object, now: Object | None) -> None:
-        given, uid = self._given.get(key), uid_of(pod)
-        if given is not None and uid not in given.known:
-            given.known.add(uid)
-            one = given.take(pod)
-            if one is not None:
-                sight.forget(one)
-            if not given.pods:
-                del self._given[key]
-        sight.follow(uid, now)
+                if one is not None:
+                    sight.forget(one)
+                sight.follow(uid, now())
 
     def _watched(self, key: Key) -> bool:
-        return key in self._sights or key in self._making
+        return key in self._sights or key in self._making or key in self._given
 
     def queues_changed(self) -> None:
         """What queues cover, or nodes of a flavor."""
