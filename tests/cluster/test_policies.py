@@ -388,16 +388,21 @@ def test_the_label_of_the_pods_of_a_workflow_stays(bed: Testbed, ns: str, user: 
     assert not merge(user, argo_runs.path(ns, "free"), {"spec": {"podMetadata": None}}), "it is in no queue"
 
 
-def test_pods_that_delete_artifacts_are_not_patched_later(bed: Testbed, ns: str, user: Api) -> None:
+def test_pods_that_delete_artifacts_are_not_patched_later(bed: Testbed, ns: str, user: Api, member: Api) -> None:
     argo_runs.create(bed, ns, workflow("flow", suspend=True))
     where = argo_runs.path(ns, "flow")
     collector = {"strategy": "OnWorkflowCompletion"}
-    assert not merge(user, where, {"spec": {"artifactGC": collector}})
+    assert not merge(member, where, {"spec": {"artifactGC": collector}})
     patched = {"artifactGC": {**collector, "podSpecPatch": "containers: [{name: main, image: mine}]"}}
-    assert "run what Argo wrote" in merge(user, where, {"spec": patched})
-    stored = {"podMetadata": {"labels": dict(QUEUED)}, **patched}
-    assert "run what Argo wrote" in merge(user, where, {"status": {"storedWorkflowTemplateSpec": stored}})
-    assert "run what Argo wrote" in merge(bed.api, where, {"status": {"storedWorkflowTemplateSpec": stored}})
+    stored = {"status": {"storedWorkflowTemplateSpec": {"podMetadata": {"labels": dict(QUEUED)}, **patched}}}
+    assert "run what Argo wrote" in merge(member, where, {"spec": patched})
+    assert "run what Argo wrote" in merge(member, where, stored)
+    assert not merge(user, where, stored), "as Argo does, where its configuration has a patch for all"
+    user.raw("PATCH", where, stored, MERGE)
+    assert not merge(member, where, labels(app="x"))
+    assert "run what Argo wrote" in merge(
+        member, where, {"status": {"storedWorkflowTemplateSpec": {"artifactGC": {"podSpecPatch": "other"}}}}
+    )
 
 
 def test_a_run_that_the_webhook_has_not_seen_is_refused(bed: Testbed, ns: str) -> None:

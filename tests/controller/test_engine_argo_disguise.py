@@ -74,3 +74,18 @@ def test_artifacts_may_be_deleted() -> None:
     }
     made = ENGINE.adjust(workflow(artifactGC=collector), "stage", Cluster()).object
     assert made["spec"]["artifactGC"] == collector
+
+
+def test_the_workflow_that_it_refers_to_cannot_change_them_later() -> None:
+    """Argo reads it when it starts the workflow, which may be long after the webhook did."""
+    library = Cluster()
+    library.add(
+        "workflowtemplates", {"kind": "WorkflowTemplate", "metadata": {"name": "t"}, "spec": workflow()["spec"]}
+    )
+    document = workflow()
+    document["spec"] = {"workflowTemplateRef": {"name": "t"}, "artifactGC": {"strategy": "OnWorkflowDeletion"}}
+    once = ENGINE.adjust(document, "task", library).object
+    assert once["spec"]["artifactGC"] == {"strategy": "OnWorkflowDeletion", "podSpecPatch": "{}"}
+    assert ENGINE.adjust(once, "task", library).object == once, "a copy of it is no attempt"
+    by_stage = ENGINE.adjust(document, "stage", library).object["spec"]
+    assert "workflowTemplateRef" not in by_stage and "podSpecPatch" not in by_stage["artifactGC"], "nothing can change"

@@ -281,19 +281,16 @@ def _keep_workflows(users: Sequence[str]) -> list[Manifest]:
             cel.implies(f"{queued} && {stored}.hasValue()", f"{stored}.{key}.hasValue()"),
             f"status.storedWorkflowTemplateSpec.podMetadata.labels[{QUEUED}] holds the pods of a queued workflow, and stays. {fix}",
         ),
-        _rule(
-            f"{cel.same('{}.?spec.?artifactGC.?podSpecPatch')} && {stored}.?artifactGC.?podSpecPatch.orValue('') == ''",
-            "artifactGC.podSpecPatch of a queued workflow stays empty: the pods that delete artifacts do not wait, so they run what Argo wrote",
-        ),
     ]
     return [*_validating("penstock-keep-workflows", [_WORKFLOWS], [QUEUE], rules, users), *_keep_hooks(users)]
 
 
 def _keep_hooks(users: Sequence[str]) -> list[Manifest]:
-    """Hooks and exit handlers never wait; which nodes are those, Argo says in the status, which users may write. Whoever may create pods is Argo, or could
-    run anything without a queue."""
+    """Hooks, exit handlers and the pods that delete artifacts never wait; which nodes are hooks, Argo says in the status, which users may write. Whoever may
+    create pods is Argo, or could run anything without a queue."""
     flag = "?nodeFlag.?hooked.orValue(false)"
     nodes = "object.?status.?nodes"
+    stored = "?status.?storedWorkflowTemplateSpec.?artifactGC.?podSpecPatch"
     rules = [
         _rule(
             f"{nodes}.orValue({{}}).all(n, {nodes}[?n].{flag} == oldObject.?status.?nodes[?n].{flag})",
@@ -302,6 +299,10 @@ def _keep_hooks(users: Sequence[str]) -> list[Manifest]:
         _rule(
             cel.same("{}.?status.?compressedNodes"),
             "status.compressedNodes of a queued workflow is written by Argo alone: it says which nodes are hooks, and these do not wait",
+        ),
+        _rule(
+            f"{cel.same('{}.?spec.?artifactGC.?podSpecPatch')} && (!{cel.has('object.' + stored)} || {cel.same('{}.' + stored)})",
+            "artifactGC.podSpecPatch of a queued workflow stays: the pods that delete artifacts do not wait, so they run what Argo wrote",
         ),
     ]
     return _validating("penstock-keep-hooks", [_WORKFLOWS], [QUEUE], rules, users, conditions=[_NO_ENGINE])

@@ -35,6 +35,7 @@ _ITS_OWN = "workflows.argoproj.io/"
 _OURS = "penstock/"
 _KEPT = frozenset({names.QUEUE, names.PRIORITY})
 _OUR_NOTES = frozenset({names.STOPPING, OPENED, STAGES})
+_NO_PATCH = "{}"
 _HANDLERS = frozenset({"onExit", "hooks"})
 
 
@@ -49,6 +50,7 @@ def adjust(obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
     told = [*label_manifests(written, queue, queues), *free_manifests(library, document)]
     gated, warnings = _gated(library, document, unit)
     _label(gated, queue, queues)
+    _keep_collector(gated)
     if unit != "task":
         _tell_stages(library, document, gated, queues)
     return Adjusted(gated, (*warnings, *told))
@@ -124,7 +126,7 @@ def _refuse_own_collector(library: Library, document: Document) -> None:
     """Pods that delete artifacts never wait, and have no label of ours: they may belong to a workflow that is being deleted. So they are Argo's own."""
     collector = part(root_of(library, document).spec, "artifactGC")
     path = "spec.artifactGC"
-    if collector.get("podSpecPatch"):
+    if collector.get("podSpecPatch") not in (None, "", _NO_PATCH):
         said = "the pods that delete artifacts never wait in a queue, so they run what Argo wrote, and ask for what Argo asks for"
         raise refusal(document, "P885", f"{path}.podSpecPatch", said, "remove podSpecPatch")
     for field in ("labels", "annotations"):
@@ -145,6 +147,12 @@ def _refuse_relabelling(library: Library, document: Document) -> None:
                 path = f"spec.workflowMetadata.{field}"
                 said = f"{key} is taken from the workflow as it is created; Argo would change it later"
                 raise refusal(document, "P885", path, said, f"write {key} in metadata.{field.removesuffix('From')}")
+
+
+def _keep_collector(gated: dict[str, Any]) -> None:
+    """The workflow that it refers to may be changed before Argo reads it. What the Workflow itself says comes first."""
+    if part(gated, "spec", "workflowTemplateRef"):
+        gated["spec"]["artifactGC"] = {**part(gated, "spec", "artifactGC"), "podSpecPatch": _NO_PATCH}
 
 
 def _task_names(template: Mapping[str, Any]) -> Iterator[str]:
