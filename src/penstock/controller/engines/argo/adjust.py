@@ -16,13 +16,13 @@ from penstock.controller.engine import Adjusted, Unit
 from penstock.controller.engines.argo.manifests import free_manifests, label_manifests
 from penstock.controller.engines.argo.static import STAGES, described
 from penstock.controller.engines.argo.stopping import OPENED
-from penstock.controller.objects import Lookup, Object, Resource, labels_of, namespace_of, part
+from penstock.controller.objects import Lookup, Object, Resource, annotations_of, labels_of, namespace_of, part
 from penstock.errors import DocumentError, UserError
 from penstock.formats.argo.gate.document import gate
 from penstock.formats.argo.scope import root_of
 from penstock.formats.argo.stages import static_stages
 from penstock.formats.documents import Document, Library, items
-from penstock.formats.gates.marks import MARK, annotate, copied, is_gated, refusal, take_back
+from penstock.formats.gates.marks import MARK, UNDO, annotate, copied, refusal, take_back
 from penstock.formats.report import Report
 
 TEMPLATES = Resource("argoproj.io/v1alpha1", "WorkflowTemplate", "workflowtemplates")
@@ -34,7 +34,7 @@ _PODS_INSTEAD = frozenset({"P860", "P862", "P864", "P865"})
 _ITS_OWN = "workflows.argoproj.io/"
 _OURS = "penstock/"
 _KEPT = frozenset({names.QUEUE, names.PRIORITY})
-_OUR_NOTES = frozenset({names.STOPPING, OPENED, STAGES})
+_OUR_NOTES = frozenset({names.STOPPING, OPENED, STAGES, MARK})
 _NO_PATCH = "{}"
 _HANDLERS = frozenset({"onExit", "hooks"})
 
@@ -58,7 +58,8 @@ def adjust(obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
 
 def _as_written(obj: Object) -> dict[str, Any]:
     """Without what we have written into it, if it is a copy; nobody else may write that."""
-    found: dict[str, Any] = take_back(Document(obj)) if is_gated(obj) else copied(obj)
+    has_gates = UNDO in annotations_of(obj)  # Where its pods wait, nothing has been written into its graph.
+    found: dict[str, Any] = take_back(Document(obj)) if has_gates else copied(obj)
     notes = part(found, "metadata", "annotations")
     if any(name in notes for name in _OUR_NOTES):
         found["metadata"]["annotations"] = {key: text for key, text in notes.items() if key not in _OUR_NOTES}
