@@ -1,7 +1,7 @@
 """The controller under trouble, on the real Argo, Tekton and JobSet and the real Kueue: killed, cut off, told that it is out of date, with a slow store.
 
 Whatever happens, each workflow ends, each of its tasks runs to its end once, and its pods never ask for more than is held. A few minutes; with
-`PENSTOCK_CHAOS=all` a hundred workflows at a time and two hundred kills.
+`PENSTOCK_CHAOS=all` a hundred workflows at a time and two hundred kills (PENSTOCK_CHAOS_WORKFLOWS, PENSTOCK_CHAOS_KILLS: other numbers).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from tests.cluster.controlled import Controlled, Witness
 from tests.cluster.test_controller_shell import restart
 
 FULL = os.environ.get("PENSTOCK_CHAOS") == "all"
-MANY, FEW = (100, 40) if FULL else (12, 8)
-KILLS = 200 if FULL else 10
+MANY, FEW = (int(os.environ.get("PENSTOCK_CHAOS_WORKFLOWS", "100")), 40) if FULL else (12, 8)
+KILLS = int(os.environ.get("PENSTOCK_CHAOS_KILLS", "200")) if FULL else 10
 ENGINES = ("argo", "tekton", "jobset")
 PARTS = ("kueue", "kwok", *ENGINES)
 SEED = int(os.environ.get("PENSTOCK_CHAOS_SEED", "15"))
@@ -61,7 +61,7 @@ def test_three_teams_borrow_and_preempt(bed: Testbed) -> None:
     crowd = Crowd(bed, MANY, SEED)
     with Controlled(bed, ENGINES), Witness(bed, *crowd.namespaces) as witness:
         crowd.submit()
-        crowd.until_over(900)
+        crowd.until_over(1800 if FULL else 900)
         counts = crowd.check(witness)
     tell("calm", counts)
     assert counts["evictions"], "nobody was preempted: the test shows too little"

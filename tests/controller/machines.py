@@ -129,6 +129,8 @@ class Argo:
     def __init__(self) -> None:
         self.hidden: dict[str, Dict] = {}
         """Nodes that are kept in Argo's database, by uid."""
+        self.thoughts: dict[str, Dict] = {}
+        """What Argo has found out of a workflow and has not written yet, by uid."""
 
     def document(self, name: str, steps: Sequence[Step]) -> Dict:
         templates: list[Dict] = [{"name": "main", "steps": [self._group(step) for step in steps]}]
@@ -168,10 +170,30 @@ class Argo:
 
     # one look
 
+    def think(self, board: Board, main: Dict) -> None:
+        """It misses pods, and is slow to write it. If somebody else writes meanwhile, it applies its changes to what is there by then, as Argo does."""
+        missed = {} if self.over(main) or "nodes" not in part(main, "status") else self._missed(board, main)
+        if missed:
+            ends = {"phase": "Error", "message": "pod deleted", "finishedAt": timestamp(board.now)}
+            self.thoughts[uid_of(main)] = dict.fromkeys(missed, ends)
+
+    def _missed(self, board: Board, main: Dict) -> list[str]:
+        return [
+            key
+            for key, node in self._nodes(main).items()
+            if node.get("type") == "Pod"
+            and node["phase"] == "Running"
+            and ("pods", self._pod_name(main, node)) not in board.objects
+            and board.now - seconds(node["startedAt"]) > NOTICED
+        ]
+
     def look(self, board: Board, main: Dict) -> None:
         status = main.setdefault("status", {})
         if self.over(main):
             return
+        for key, change in self.thoughts.pop(uid_of(main), {}).items():
+            self._nodes(main).setdefault(key, {}).update(change)
+            board.touch(main)
         if not status.get("phase"):
             status["phase"] = "Running"
             board.touch(main)
@@ -195,14 +217,13 @@ class Argo:
             board.touch(main)
 
     def _judge(self, board: Board, main: Dict) -> None:
-        for node in self._nodes(main).values():
-            if node["type"] != "Pod" or node["phase"] in OVER:
+        missed = self._missed(board, main)
+        for key, node in self._nodes(main).items():
+            if node.get("type") != "Pod" or node["phase"] in OVER:
                 continue
             pod = board.objects.get(("pods", self._pod_name(main, node)))
-            phase = node["phase"]
-            if pod is None:
-                phase = "Error" if board.now - seconds(node["startedAt"]) > NOTICED else phase
-            elif _phase(pod) in ("Succeeded", "Failed", "Running"):
+            phase = "Error" if key in missed else node["phase"]
+            if pod is not None and _phase(pod) in ("Succeeded", "Failed", "Running"):
                 phase = _phase(pod)
             if phase != node["phase"]:
                 self._set(board, main, node, phase)
@@ -263,8 +284,6 @@ class Argo:
             one for one in json.loads(main["metadata"]["annotations"]["steps"]) if f"t-{one['name']}" == template
         )
         if node["phase"] == "Pending" and ("pods", self._pod_name(main, node)) not in board.objects:
-            if board.now - seconds(node["startedAt"]) > NOTICED:
-                return "Running"  # it was there, and will be missed
             noted = {"workflows.argoproj.io/node-name": name}
             board.add("pods", pod_of(main, self._pod_name(main, node), step, index, annotations=noted))
         if step.get("daemon") and node["phase"] == "Running":

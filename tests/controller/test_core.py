@@ -29,7 +29,7 @@ QUIET = 6
 def settle(cluster: Cluster, rounds: int = 400) -> None:
     """Everybody does their work until nothing changes."""
     quiet = 0
-    for _ in range(rounds):
+    for number in range(rounds):
         before = cluster.version
         cluster.now += 3
         cluster.engine_step()
@@ -37,6 +37,8 @@ def settle(cluster: Cluster, rounds: int = 400) -> None:
         cluster.kueue_step()
         for pod in cluster.of("pods"):
             cluster.pod_step(name_of(pod))
+        if number % 2:  # whoever sees the pods first
+            control(cluster)
         cluster.engine_step()
         control(cluster)
         quiet = quiet + 1 if cluster.version == before else 0
@@ -288,6 +290,7 @@ ACTS = st.one_of(
     st.just(("engine",)),
     st.just(("kueue",)),
     st.just(("preempt",)),
+    st.just(("argo is slow",)),
     st.tuples(st.just("pod"), NUMBER),
     st.tuples(st.just("evict"), NUMBER, st.sampled_from(["Preempted", "PodsReadyTimeout"])),
     st.tuples(st.just("remove"), NUMBER),
@@ -346,6 +349,9 @@ def do(cluster: Cluster, act: tuple[Any, ...], sight: Cluster) -> Cluster:
             cluster.engine_step()
         case ("kueue",):
             cluster.kueue_step()
+        case ("argo is slow",):
+            for one in cluster.of("workflows"):
+                cluster.argo.think(cluster, one)
         case ("preempt",):
             cluster.preempt_step()
         case ("pod", number):

@@ -188,6 +188,8 @@ def test_6_an_evicted_stage_keeps_its_quota_until_nothing_runs(engine: str, why:
             if "deletionTimestamp" in pod["metadata"]:
                 cluster.pod_step(name_of(pod))
     there = the_workload(cluster, engine)
+    # Of a matrix the pods wait: its TaskRuns would not be made anew.
+    assert state(cluster, engine) == ("open" if engine == "tekton" else "held"), "as before it was admitted"
     assert not free(cluster) and not holds(there, "QuotaReserved") and "admission" not in part(there, "status")
     assert condition(there, "Requeued")["status"] == str(why == "Preempted")
     ends_well(cluster)
