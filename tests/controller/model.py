@@ -43,8 +43,6 @@ NS = "team"
 CAP = "penstock/workflows"
 CLASSES = {"high": 100, "low": 0}
 CHILDREN = {"TaskRun": "taskruns", "Job": "jobs", "Pod": "pods"}
-WAITING_FOR: frozenset[str] = frozenset()
-"""Known defects of the core: acts that show them are left out until they are put right. Each is the name of one act or kind of workflow."""
 
 
 class Conflict(Exception):

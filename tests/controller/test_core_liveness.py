@@ -1,21 +1,16 @@
 """Every eviction is answered in the end, and every workflow ends: the situations in which that is hard, one by one, on the model. Random ones are in
-test_core.py. What is known to be wrong is named in `model.WAITING_FOR`; a test that passes all the same says so."""
+test_core.py."""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock.controller.objects import annotations_of, holds, name_of, part
-from tests.controller.model import WAITING_FOR, Cluster, control
+from tests.controller.model import Cluster, control
 from tests.controller.test_core import over, settle
 from tests.controller.test_eight_steps import KEYS, running, the_workload
 
 
-def waits(name: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(name in WAITING_FOR, reason=name, strict=True)
-
-
-@waits("deleted main")
 @pytest.mark.parametrize("engine", list(KEYS))
 @pytest.mark.parametrize("graceful", [False, True])
 def test_a_workflow_that_a_finalizer_keeps_gives_back_what_is_evicted(engine: str, graceful: bool) -> None:
@@ -29,7 +24,6 @@ def test_a_workflow_that_a_finalizer_keeps_gives_back_what_is_evicted(engine: st
     assert not cluster.unanswered() and cluster.used() == 0
 
 
-@waits("unreadable")
 @pytest.mark.parametrize("graceful", [False, True])
 def test_an_eviction_is_answered_also_where_the_workflow_cannot_be_read(graceful: bool) -> None:
     cluster = running("argo", graceful=graceful)
@@ -40,7 +34,6 @@ def test_an_eviction_is_answered_also_where_the_workflow_cannot_be_read(graceful
     assert not cluster.unanswered() and cluster.used() == 0
 
 
-@waits("done with a daemon")
 @pytest.mark.parametrize("graceful", [False, True])
 def test_a_stage_that_is_over_while_its_daemon_runs_can_be_evicted(graceful: bool) -> None:
     steps = [{"name": "train", "pods": 3, "cpu": "1", "daemon": True}, {"name": "use", "pods": 1, "cpu": "20"}]
@@ -51,7 +44,6 @@ def test_a_stage_that_is_over_while_its_daemon_runs_can_be_evicted(graceful: boo
     assert not cluster.unanswered() and cluster.used() == 0
 
 
-@waits("cap of two runs")
 @pytest.mark.parametrize("engine", list(KEYS))
 def test_where_one_workflow_may_run_the_next_one_does_not_hold_what_it_needs(engine: str) -> None:
     """The first needs all cpus for its second stage; the second one may not run yet, so it must not hold any."""

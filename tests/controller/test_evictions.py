@@ -4,14 +4,13 @@ outlive their stage; and where workflows are counted."""
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from penstock.controller.core import Seen, may_run, reconcile, unreadable
 from penstock.controller.coverage import is_active, requests_of
-from penstock.controller.engine import Observed, View
+from penstock.controller.engine import Observed
 from penstock.controller.objects import WORKLOADS, annotations_of, holds, name_of, part, rows
 from penstock.controller.workload import Workload
 from tests.controller import model
@@ -237,36 +236,29 @@ def test_pods_that_a_workload_was_sized_by_give_back_one_by_one() -> None:
     assert cluster.used() == 0
 
 
-def test_the_rest_of_a_fan_out_may_be_admitted_in_part_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = ENGINE.view
-
-    def elastic(seen: Observed, unit: Any) -> View:
-        found = view(seen, unit)
-        return replace(found, stages=tuple(replace(one, gang=False) for one in found.stages))
-
-    monkeypatch.setattr(ENGINE, "view", elastic)
+def test_the_rest_of_a_fan_out_may_be_admitted_in_part_again() -> None:
     cluster = Cluster()
-    cluster.submit("a", [{"name": "s", "pods": 4, "cpu": "1", "asks": "2"}])
+    cluster.submit("a", [{"name": "s", "pods": 4, "cpu": "1", "asks": "2", "gang": False}], "argo")
     for _ in range(3):
         cluster.now += 3
         cluster.engine_step(), control(cluster), cluster.kueue_step(), control(cluster)
     sized = [one for one in cluster.of("workloads") if "penstock/tasks" in annotations_of(one)]
-    assert [one["spec"]["podSets"][0]["minCount"] for one in sized] == [1]
+    assert sized[0]["spec"]["podSets"][0]["minCount"] == 1
 
 
 def test_a_priority_class_that_is_made_later_counts() -> None:
     cluster = Cluster(cpu=0)
     cluster.submit("a", [AFTER])
     (main,) = cluster.of("sequences")
-    main["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high"
+    main["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "late"
     cluster.engine_step(), control(cluster)
     (workload,) = cluster.of("workloads")
     assert "priority" not in workload["spec"]
     assert [one.reason for one in look(cluster, main).notes] == ["Refused"]
-    cluster.add("workloadpriorityclasses", {"metadata": {"name": "high"}, "value": 1000})
+    cluster.add("workloadpriorityclasses", {"metadata": {"name": "late"}, "value": 1000})
     control(cluster)
     spec = cluster.objects[WORKLOADS.plural, name_of(workload)]["spec"]
-    assert spec["priority"] == 1000 and spec["priorityClassRef"]["name"] == "high"
+    assert spec["priority"] == 1000 and spec["priorityClassRef"]["name"] == "late"
     assert not look(cluster, main).writes and rows(spec, "podSets")
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.controller import evictions, names
+from penstock.controller import evictions, names, wording
 from penstock.controller import workload as kueue
 from penstock.controller.coverage import (
     Assumed,
@@ -23,6 +23,7 @@ from penstock.controller.coverage import (
     Grant,
     is_active,
     is_gated,
+    opening,
     released,
     requests_of,
 )
@@ -48,7 +49,6 @@ from penstock.controller.objects import (
 )
 from penstock.controller.sizing import created_at, ended_at, has_run, over_for_good, shape_of
 from penstock.controller.workload import Workload
-from penstock.engine.podsets import MOST_SHAPES
 
 MOST_PLACES = 100
 """Workloads that keep a place for stages which are not reached, in one workflow."""
@@ -56,8 +56,6 @@ MOST_TASKS = 500
 """Tasks for which one Workload is sized by the pods that wait."""
 SETTLED = 2.0
 """Seconds without a new pod after which the pods of a stage are taken as complete. Times in the cluster are whole seconds."""
-_TOLD = 5
-"""Stages that follow which are named in an Event."""
 CAP = "penstock/workflows"
 """A resource of which every running workflow holds one, if its ClusterQueue covers it."""
 _NEVER = ("> maximum capacity", "unavailable in ClusterQueue")
@@ -175,7 +173,9 @@ class _Turn:
                 if self.coverage.counted(one) and writes:
                     why = "its quota is taken back, and its engine cannot start them again"
                     self._note(
-                        "Stopped", f"stage {_name(self.stages, one.stage)}: pods are deleted; {why}", warning=True
+                        "Stopped",
+                        f"stage {wording.name(self.stages, one.stage)}: pods are deleted; {why}",
+                        warning=True,
                     )
                 self.writes += writes
                 self._look_again(1.0)
@@ -227,7 +227,7 @@ class _Turn:
             return None
         found = self.observed.lookup.get(PRIORITIES, "", name)
         if found is None:
-            self._note("Refused", _no_class(name), warning=True)
+            self._note("Refused", wording.no_class(name), warning=True)
             return None
         return name, int(found.get("value") or 0)
 
@@ -241,19 +241,7 @@ class _Turn:
         self.writes.append(kueue.build(self.main, stage, queue, self._priority(), place=place, tasks=tasks))
         if not place:
             self._say_queue(queue)
-            self._note("Queued", f"stage {stage.name} waits in queue {queue}{self._behind(stage)}")
-
-    def _behind(self, stage: Stage) -> str:
-        """Said once for all of them: an Event is a write, and a stage should need few."""
-        others = [one.name for one in self.view.stages if one.state == "ahead" and one.key != stage.key]
-        many = "" if len(others) <= _TOLD else f" and {len(others) - _TOLD} more"
-        return f"; {', '.join(others[:_TOLD])}{many} will follow" if others else ""
-
-    def _after(self, stage: Stage) -> str:
-        """Said here, since an Event of its own would be a write for every stage."""
-        ended = {one.stage for one in self.workloads if one.finished}
-        before = [one.name for one in self.view.stages if stage.key in one.next and one.key in ended]
-        return f"; {', '.join(before)} gave back what was held" if before else ""
+            self._note("Queued", f"stage {stage.name} waits in queue {queue}{wording.behind(self.view, stage)}")
 
     def _say_queue(self, queue: str) -> None:
         if self.observed.lookup.get(LOCAL_QUEUES, namespace_of(self.main), queue) is None:
@@ -305,7 +293,7 @@ class _Turn:
         for key, some in tasks.items():
             writes = self.engine.stop(self.observed, self.unit, key, sorted(set(some)))
             if writes:
-                self._note("Stopped", f"stage {_name(stages, key)}: pods ran without quota", warning=True)
+                self._note("Stopped", f"stage {wording.name(stages, key)}: pods ran without quota", warning=True)
                 self.writes += [replace(one, stage=key) for one in writes]
             self._look_again(1.0)
         return set(tasks)
@@ -402,9 +390,12 @@ class _Turn:
             return
         there = self._queued(stage, there)
         if there is not None and there.runs and not self.view.paused:
-            writes = self.engine.open(self.observed, self.unit, stage, self._opening(there))
+            writes = self.engine.open(self.observed, self.unit, stage, opening(self.coverage, there))
             if writes:
-                self._note("Admitted", f"stage {stage.name} is admitted{_flavors(there)}{self._after(stage)}")
+                self._note(
+                    "Admitted",
+                    f"stage {stage.name} is admitted{wording.flavors(there)}{wording.after(self.view, self.workloads, stage)}",
+                )
             self.writes += writes
 
     def _heir(self, stage: Stage) -> Stage | None:
@@ -456,17 +447,6 @@ class _Turn:
     def _asks(self, stage: Stage) -> bool:
         return kueue.asks(stage) or ("pods" in self.covered and any(one.count for one in stage.shapes))
 
-    def _opening(self, there: Workload) -> Opening:
-        sets = there.pod_sets
-        asked = sum(int(one.get("count") or 0) for one in rows(there.obj, "spec", "podSets"))
-        admitted = sum(one.count for one in sets)
-        grants = [self.coverage.admits(there, [one]) for one in sets]
-        alike = all(one.node_selector == grants[0].node_selector for one in grants)
-        flavors = tuple(dict.fromkeys(name for one in sets for name in one.flavors))
-        selector = grants[0].node_selector if grants and alike else {}
-        tolerations = grants[0].tolerations if grants and alike else ()
-        return Opening(admitted if admitted < asked and not there.vector else None, flavors, selector, tolerations)
-
     def _open(self, stage: Stage, there: Workload | None) -> None:
         """Let go. A Workload holds what its pods use; a stage that nobody queued (somebody opened its gate) is queued now, and its pods wait.
         What comes to an open stage later, or was more than was admitted, is let go too."""
@@ -483,11 +463,11 @@ class _Turn:
         if there is None or not there.runs:
             return
         if more:
-            self.writes += self.engine.open(self.observed, self.unit, stage, self._opening(there))
+            self.writes += self.engine.open(self.observed, self.unit, stage, opening(self.coverage, there))
         if there.obj.get("status") and not there.ready and self._pods_run(stage.key, there.tasks):
             self.writes.append(kueue.pods_ready(there, self.now))
         if there.ready and self._heir(stage) is None:
-            self.giving.append((there, self._finished(stage)))
+            self.giving.append((there, kueue.ended(stage)))
 
     def _sized_by_pods(self, key: str, there: Workload | None) -> bool:
         """All its pods have Workloads of their own, because they ask for more than was declared: the declared one is not needed."""
@@ -502,21 +482,6 @@ class _Turn:
         here = [pod for task, pod in self.pods if task.stage == key and (tasks is None or task.name in tasks)]
         return bool(here) and all(has_run(pod) for pod in here)
 
-    def _finished(self, stage: Stage) -> dict[str, int]:
-        """How many pods of each pod set are over for good."""
-        folded = kueue.fold(stage.shapes)
-        if stage.vector:
-            return kueue.given_back(stage)
-        if len(folded) > MOST_SHAPES or not stage.finished:
-            return {}
-        found: dict[str, int] = {}
-        for shape, done in zip(stage.shapes, stage.finished, strict=True):
-            for number, one in enumerate(folded):
-                if kueue.alike(one, shape):
-                    name = "main" if len(folded) == 1 else f"s{number}"
-                    found[name] = found.get(name, 0) + done
-        return found
-
     def _give_back(self) -> None:
         for there, finished in self.giving:
             written = kueue.reclaim(there, self.coverage.spare(there, finished))
@@ -524,7 +489,9 @@ class _Turn:
                 self.writes.append(written)
             if written is not None or rows(there.obj, "status", "reclaimablePods"):
                 # Said once, as long as it stands in every plan.
-                self._note("Released", f"stage {_name(self.stages, there.stage)} gives back what its ended tasks held")
+                self._note(
+                    "Released", f"stage {wording.name(self.stages, there.stage)} gives back what its ended tasks held"
+                )
 
     def _evicted(self, stage: Stage, there: Workload) -> None:
         """Its pods are stopped, what is finished is kept; when nothing runs any more, the quota goes back and the stage into the queue."""
@@ -651,17 +618,3 @@ def _named(turn: _Turn, write: Write) -> Write:
     if stage and not workload:
         workload = next((one.name for one in turn.workloads if one.stage == stage and one.tasks is None), "")
     return replace(write, stage=stage, workload=workload)
-
-
-def _name(stages: Sequence[Stage], key: str) -> str:
-    return next((one.name for one in stages if one.key == key), key)
-
-
-def _flavors(there: Workload) -> str:
-    found = dict.fromkeys(name for one in there.pod_sets for name in one.flavors)
-    return f" (flavor {', '.join(found)})" if found else ""
-
-
-def _no_class(name: str) -> str:
-    fix = "Create it, or change the label kueue.x-k8s.io/priority-class; until then it waits with priority 0."
-    return f"there is no WorkloadPriorityClass {name!r}. {fix}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.controller import names
-from penstock.controller.engine import Task
+from penstock.controller.engine import Opening, Task
 from penstock.controller.objects import (
     FLAVORS,
     Lookup,
@@ -204,6 +204,19 @@ class Coverage:
                     annotations |= {str(k): str(v) for k, v in part(update, "annotations").items()}
                     tolerations += [dict(each) for each in rows(update, "tolerations")]
         return Grant(counted, selector, tuple(tolerations), labels, annotations)
+
+
+def opening(coverage: Coverage, there: Workload) -> Opening:
+    """What was admitted, for the engine that lets the stage go."""
+    sets = there.pod_sets
+    asked = sum(int(one.get("count") or 0) for one in rows(there.obj, "spec", "podSets"))
+    admitted = sum(one.count for one in sets)
+    grants = [coverage.admits(there, [one]) for one in sets]
+    alike = all(one.node_selector == grants[0].node_selector for one in grants)
+    flavors = tuple(dict.fromkeys(name for one in sets for name in one.flavors))
+    selector = grants[0].node_selector if grants and alike else {}
+    tolerations = grants[0].tolerations if grants and alike else ()
+    return Opening(admitted if admitted < asked and not there.vector else None, flavors, selector, tolerations)
 
 
 def _allowed(grant: Grant, spec: Object) -> bool:

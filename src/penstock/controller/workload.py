@@ -239,6 +239,22 @@ def given_back(stage: Stage) -> dict[str, int]:
     return {name: count for name, count in found.items() if count > 0}
 
 
+def ended(stage: Stage) -> dict[str, int]:
+    """By pod set, the pods of a stage that are over for good."""
+    if stage.vector:
+        return given_back(stage)
+    folded = fold(stage.shapes)
+    if len(folded) > MOST_SHAPES or not stage.finished:
+        return {}
+    found: dict[str, int] = {}
+    for shape, done in zip(stage.shapes, stage.finished, strict=True):
+        for number, one in enumerate(folded):
+            if alike(one, shape):
+                name = "main" if len(folded) == 1 else f"s{number}"
+                found[name] = found.get(name, 0) + done
+    return found
+
+
 def _units(shapes: Sequence[Shape]) -> list[dict[str, Any]]:
     """By placement, the sum of each resource as unit pods. Kueue gives all of one group the same flavor."""
     groups: dict[str, tuple[Shape, dict[str, int]]] = {}

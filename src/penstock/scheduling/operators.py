@@ -61,7 +61,7 @@ def _ray_group(name: str, members: int, template: Any) -> Group:
 
 def _spark(job: JobObject) -> Iterator[Group]:
     """Cores and memory from the fields, without GPUs, sidecars and the pod template; of the configuration of Spark only what is named here."""
-    document, spec = job.document, ("spec",)
+    document = job.document
     for role, name in (("driver", spark.DRIVER_GROUP), ("executor", spark.EXECUTOR_GROUP)):
         members = 1 if role == "driver" else _first_executors(document)
         if not members:

@@ -1,0 +1,42 @@
+"""What Events of the controller say. Called by `controller.core`. Pure.
+
+An Event is a write, and a stage should need few: so one says what belongs to others too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.controller.engine import Stage, View
+from penstock.controller.workload import Workload
+
+_TOLD = 5
+"""Stages that follow which are named."""
+
+
+def behind(view: View, stage: Stage) -> str:
+    """The stages that wait for this one."""
+    others = [one.name for one in view.stages if one.state == "ahead" and one.key != stage.key]
+    many = "" if len(others) <= _TOLD else f" and {len(others) - _TOLD} more"
+    return f"; {', '.join(others[:_TOLD])}{many} will follow" if others else ""
+
+
+def after(view: View, workloads: Sequence[Workload], stage: Stage) -> str:
+    """The stages that this one has waited for, and that hold nothing any more."""
+    ended = {one.stage for one in workloads if one.finished}
+    before = [one.name for one in view.stages if stage.key in one.next and one.key in ended]
+    return f"; {', '.join(before)} gave back what was held" if before else ""
+
+
+def name(stages: Sequence[Stage], key: str) -> str:
+    return next((one.name for one in stages if one.key == key), key)
+
+
+def flavors(there: Workload) -> str:
+    found = dict.fromkeys(name for one in there.pod_sets for name in one.flavors)
+    return f" (flavor {', '.join(found)})" if found else ""
+
+
+def no_class(name: str) -> str:
+    fix = "Create it; until then it waits with priority 0."
+    return f"there is no WorkloadPriorityClass {name!r}. {fix}"
