@@ -306,7 +306,7 @@ ACTS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(ACTS)
 def test_never_more_than_fit_in_any_order(acts: list[tuple[Any, ...]]) -> None:
     """Pods are let go at birth, stored later, seen later still and told of in any order; workers let go those that waited."""
