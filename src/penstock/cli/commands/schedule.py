@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from penstock.service.schedule import ScheduleRequest
 
 
 @click.command()
@@ -62,26 +66,7 @@ import click
 )
 @click.option("--strict", is_flag=True, help="Exit with 3 if anything could not be written.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not print what was set, and what could not be.")
-def schedule(
-    file: str,
-    scheduler: str,
-    queueconfig: Path | None,
-    organisation: str,
-    queue: str,
-    queues: Path | None,
-    namespace: str,
-    app: str,
-    gang: str | None,
-    timeout: int | None,
-    priority: str,
-    allow_preemption: bool | None,
-    user: str,
-    groups: tuple[str, ...],
-    out: Path | None,
-    report: Path | None,
-    strict: bool,
-    quiet: bool,
-) -> None:
+def schedule(file: str, out: Path | None, report: Path | None, strict: bool, quiet: bool, **chosen: Any) -> None:
     """Write the metadata of a scheduler into the manifests in FILE, so that their jobs wait in a queue and start together.
 
     FILE may have several documents: Pod, Job, CronJob, JobSet, RayCluster, RayJob, SparkApplication, PyTorchJob and the like, MPIJob, TrainJob
@@ -101,27 +86,11 @@ def schedule(
 
     from penstock.cli.commands.convert import deliver
     from penstock.cli.ui import render
-    from penstock.scheduling.model import Binding, Style
-    from penstock.service.schedule import ScheduleRequest
     from penstock.service.schedule import schedule as schedule_file
 
-    if queue and organisation:
+    if chosen["queue"] and chosen["organisation"]:
         raise click.UsageError("Give --queue or --org, not both.", click.get_current_context())
-    styles: dict[str | None, Style] = {"soft": "Soft", "hard": "Hard"}
-    binding = Binding(
-        queue=queue,
-        namespace=namespace,
-        app=app,
-        gang=gang != "off",
-        style=styles.get(gang, ""),
-        timeout=timeout,
-        priority=priority,
-        allow_preemption=allow_preemption,
-        user=user,
-        groups=groups,
-    )
-    request = ScheduleRequest(scheduler, binding, organisation, queueconfig, queues)
-    found = schedule_file(file, request, sys.stdin.read() if file == "-" else None)
+    found = schedule_file(file, _request(**chosen), sys.stdin.read() if file == "-" else None)
     deliver(found, out, report, quiet)
     for line in () if quiet else found.notes:
         render.note(line)
@@ -129,3 +98,15 @@ def schedule(
         if report is not None and not quiet:
             render.note(f"lost {found.report.losses}; see {report}")
         raise click.exceptions.Exit(3)
+
+
+def _request(
+    scheduler: str, queueconfig: Path | None, queues: Path | None, organisation: str, gang: str | None, **binding: Any
+) -> ScheduleRequest:
+    """`binding`: the options that are fields of a Binding, by their names."""
+    from penstock.scheduling.model import Binding, Style
+    from penstock.service.schedule import ScheduleRequest
+
+    styles: dict[str | None, Style] = {"soft": "Soft", "hard": "Hard"}
+    bound = Binding(gang=gang != "off", style=styles.get(gang, ""), **binding)
+    return ScheduleRequest(scheduler, bound, organisation, queueconfig, queues)
