@@ -11,7 +11,7 @@ import pytest
 
 from penstock.artifacts.blobs import Blobs
 from penstock.backends.base import Abilities, AttemptSpec, Backend, BackendContext, Inbox
-from penstock.backends.registry import OURS, find_backend, make_backend, prestarted, reap
+from penstock.backends.registry import OURS, find_backend, kinds_for, make_backend, prestarted, reap
 from penstock.errors import PlanError
 
 
@@ -87,3 +87,12 @@ def test_a_worker_that_no_engine_claims_ends_with_the_block(tmp_path: Path) -> N
     with prestarted(tmp_path, "engine-1"):
         assert (tmp_path / "logs" / "engine-1" / "worker-1.log").exists()
     assert not (tmp_path / "logs" / "engine-1").exists()
+
+
+def test_a_backend_that_is_named_alone_is_for_the_kinds_that_it_can_run() -> None:
+    assert set(kinds_for("kubernetes")) == {"function", "container", "pod", "script"}
+    assert {"http", "resource", "function"} <= set(kinds_for("fake"))
+    assert "http" in kinds_for("mine", brought=("mine",))
+    with pytest.raises(PlanError) as error:
+        kinds_for("kubernets")
+    assert error.value.code == "P703" and "kubernetes" in str(error.value)
