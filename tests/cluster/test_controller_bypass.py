@@ -221,6 +221,22 @@ def test_a_whole_workflow_elsewhere_is_no_way_around(ana: Attempt) -> None:
     ends(ana)
 
 
+def test_a_whole_workflow_elsewhere_cannot_change_what_deletes_artifacts(ana: Attempt) -> None:
+    """Its pods wait one by one, so the Workflow goes on referring to it. What the Workflow says comes first, and that stays."""
+    library = {"apiVersion": API, "kind": "WorkflowTemplate", "metadata": {"name": "lib"}, "spec": one_step()["spec"]}
+    where = f"/apis/{API}/namespaces/{ana.ns}/workflowtemplates"
+    ana.api.raw("POST", where, library)
+    spec = {"workflowTemplateRef": {"name": "lib"}}
+    ana.create(queued({"apiVersion": API, "kind": "Workflow", "metadata": {"name": "w"}, "spec": spec}, unit="task"))
+    ana.refused(path(ana.ns, "w"), {"spec": {"artifactGC": {"podSpecPatch": None}}})
+    ana.edit(f"{where}/lib", {"spec": {"artifactGC": {"podSpecPatch": "containers: [{name: main, image: mine}]"}}})
+    ana.held()
+    argo_runs.until(ana.bed, ana.ns, "w", "first", "Pending")
+    stored = ana.bed.get(path(ana.ns, "w"))["status"]["storedWorkflowTemplateSpec"]
+    assert stored["artifactGC"]["podSpecPatch"] == "{}"
+    ends(ana)
+
+
 def test_a_copy_of_a_gated_manifest_proves_nothing(ana: Attempt) -> None:
     ana.create(one_step())
     copied = ana.at_the_gate()
