@@ -362,13 +362,15 @@ def test_kills_at_any_moment_start_nothing_twice(fake: Place) -> None:
         began = time.monotonic()
         for number in range(kills):
             engine = fake.start(*words)
-            if number == 0:
-                fake.bed.wait(fake.jobs, "a Job")
-                lasts = time.monotonic() - began  # this machine may be busy
-            else:
-                time.sleep(lasts * chance.uniform(0.3, 1.7))
-            engine.kill()
-            engine.communicate()
+            try:
+                if number == 0:
+                    fake.bed.wait(fake.jobs, "a Job")
+                    lasts = time.monotonic() - began  # this machine may be busy
+                else:
+                    time.sleep(lasts * chance.uniform(0.3, 1.7))
+            finally:
+                engine.kill()
+                engine.communicate()
         engine = fake.start(*words)
         fake.bed.wait(lambda: len(fake.pods()) == tasks or None, "a pod for each task")
         named = [{"name": one["metadata"]["name"], "namespace": fake.namespace} for one in fake.pods()]
