@@ -11,7 +11,7 @@ import pytest
 
 from penstock.controller.engines.argo import ENGINE
 from penstock.controller.engines.argo.nodes import fnv1a
-from penstock.controller.engines.argo.stopping import PATIENCE
+from penstock.controller.engines.argo.stopping import MISSED
 from penstock.controller.names import QUEUE, STOPPING
 from penstock.controller.objects import Object, Write
 from penstock.controller.workload import timestamp
@@ -90,10 +90,10 @@ def test_a_pod_that_ended_when_it_was_told_to_is_waited_for_and_its_node_is_forg
 
 def test_argo_has_its_time_from_when_the_last_pod_is_gone() -> None:
     main = workflow(node("a"), note=note(gone=START + 60))
-    assert stop(main, now=START + 60 + PATIENCE - 0.5) == ()
-    (resumed,) = stop(main, now=START + 60 + PATIENCE) or ()
+    assert stop(main, now=START + 60 + MISSED - 0.5) == ()
+    (resumed,) = stop(main, now=START + 60 + MISSED) or ()
     assert gone_from(resumed) == {node("a")["id"]}
-    assert PATIENCE > 10, "Argo looks ten seconds after a change, and misses no pod that is younger than ten seconds"
+    assert MISSED > 20, "Argo looks ten seconds after a change, and misses no pod that is younger than ten seconds"
 
 
 def test_the_workflow_goes_on_only_as_it_was_seen() -> None:

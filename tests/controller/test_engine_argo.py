@@ -160,10 +160,10 @@ def test_stopping_takes_three_steps_and_keeps_what_is_finished() -> None:
     assert (delete.verb, delete.name) == ("delete", alive["metadata"]["name"])
     (noted,) = ENGINE.stop(seen(main, now=1004.0), "stage", "main[0]", ()) or ()
     main = running(*nodes, **noted.body["metadata"]["annotations"])
-    assert ENGINE.stop(seen(main, now=1018.0), "stage", "main[0]", ()) == (), (
+    assert ENGINE.stop(seen(main, now=1063.0), "stage", "main[0]", ()) == (), (
         "Argo has not seen yet that the pod is gone"
     )
-    (resume,) = ENGINE.stop(seen(main, now=1019.5), "stage", "main[0]", ()) or ()
+    (resume,) = ENGINE.stop(seen(main, now=1064.5), "stage", "main[0]", ()) or ()
     changed = resume.body["status"]["nodes"]
     assert changed[cut["id"]] is None and done["id"] not in changed
     assert changed[gate()["id"]]["phase"] == changed[group["id"]]["phase"] == "Running"
@@ -176,7 +176,7 @@ def test_a_try_that_was_cut_off_is_forgotten_and_those_that_failed_are_not() -> 
     failed = node("w[1].train(0:1)(0)", "Pod", "Failed", finishedAt="1970-01-01T00:10:00Z")
     cut = node("w[1].train(0:1)(1)", "Pod", "Running")
     retry["children"] = [failed["id"], cut["id"]]
-    note = json.dumps({"stage": "main[0]", "since": 900.0, "tasks": [], "gone": 950.0})
+    note = json.dumps({"stage": "main[0]", "since": 900.0, "tasks": [], "gone": 930.0})
     main = running(
         gate("Succeeded"), node("w[1]", "StepGroup", "Running"), retry, failed, cut, **{"penstock/stopping": note}
     )

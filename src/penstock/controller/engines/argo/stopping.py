@@ -45,6 +45,8 @@ PAUSE = 2.0
 PATIENCE = 15.0
 """Seconds after the last pod is gone until nodes that still run are taken as not missed by Argo. It looks at a workflow ten seconds after a change,
 unless it is told otherwise, and does not miss a pod that was started less than ten seconds ago."""
+MISSED = 60.0
+"""The same for a node that runs: Argo does miss its pod, ten seconds after the start of it, or later if it has much to do."""
 _ENDED_WELL = frozenset({"Succeeded", "Skipped", "Omitted"})
 
 
@@ -105,7 +107,8 @@ class Stopping:
             gone = self._moment("gone")
             if gone is None:
                 return [self._note({**self.under_way, "gone": self.seen.now}, "its pods are gone")]
-            if self.seen.now - gone < PATIENCE:
+            missed = any(node.phase == "Running" for node in cut)
+            if self.seen.now - gone < (MISSED if missed else PATIENCE):
                 return ()
         return [self._resume(cut)]
 
