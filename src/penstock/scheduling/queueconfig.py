@@ -7,7 +7,7 @@
           gangscheduling: "placeholderTimeoutInSeconds=60 gangSchedulingStyle=hard"
           allow-preemption: true
 
-It is read as it stands in the RFC. What YuniKorn would not understand (`hard` for `Hard`, two spaces) is mended, and the report says so.
+It is read as it stands in the RFC. What YuniKorn would not understand (`hard` for `Hard`, two spaces) is corrected, and the report says so.
 """
 
 from __future__ import annotations
@@ -197,16 +197,16 @@ class _Rules:
             if name.lower() == keys.STYLE.lower() and value.capitalize() in ("Soft", "Hard"):
                 style: Style = "Hard" if value.lower() == "hard" else "Soft"
                 rule = replace(rule, style=style)
-                self._mended(place, piece, f"{keys.STYLE}={style}")
+                self._corrected(place, piece, f"{keys.STYLE}={style}")
             elif name.lower() == keys.TIMEOUT.lower() and _NUMBER.match(value):
                 rule = replace(rule, timeout=int(value))
-                self._mended(place, piece, f"{keys.TIMEOUT}={int(value)}")
+                self._corrected(place, piece, f"{keys.TIMEOUT}={int(value)}")
             else:
                 fix = f"write {keys.TIMEOUT}=SECONDS and {keys.STYLE}=Hard or Soft, with one space between"
                 self._wrong(place, f"{piece[:60]!r} is nothing that YuniKorn reads", fix)
         return rule
 
-    def _mended(self, place: str, written: str, meant: str) -> None:
+    def _corrected(self, place: str, written: str, meant: str) -> None:
         if written != meant:
             said = f"{written} is written as {meant}: YuniKorn would take it for the default without a word"
             self.report.changed(place, said, "", self.document.source(place))
