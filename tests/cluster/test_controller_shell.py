@@ -390,10 +390,10 @@ def test_webhooks_answer_while_certificates_and_their_ca_change(bed: Testbed, cl
         "clientConfig": {"url": f"https://127.0.0.1:{replica.manager.webhook_port}/hook"},
         "rules": [rule],
     }
-    client.create(CONFIGURATIONS[1], "", {"metadata": {"name": name}, "webhooks": [webhook]})
+    client.create(CONFIGURATIONS[0], "", {"metadata": {"name": name}, "webhooks": [webhook]})
 
     def announced() -> bool:
-        found = client.get(CONFIGURATIONS[1], "", name)
+        found = client.get(CONFIGURATIONS[0], "", name)
         return bool(found["webhooks"][0]["clientConfig"].get("caBundle"))
 
     bed.wait(announced, "the CA in the configuration")
@@ -415,7 +415,7 @@ def test_webhooks_answer_while_certificates_and_their_ca_change(bed: Testbed, cl
     with pytest.raises(ApiError, match="not this one"):
         client.create(MAPS, namespace, config("refused"))
     assert len(asked) > 50
-    client.delete(CONFIGURATIONS[1], "", name)
+    client.delete(CONFIGURATIONS[0], "", name)
     replica.stop()
 
 
