@@ -33,6 +33,7 @@ QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 NODE = "workflows.argoproj.io/node-name"
 INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_SET = "jobset.sigs.k8s.io/jobset-name"
+TASK_RUN = "tekton.dev/taskRun"
 KINDS = {"Workflow": argo_runs.API, "PipelineRun": tekton_runs.API, "JobSet": JOB_SETS}
 TURNS = ("Workflow", "PipelineRun", "JobSet", "Workflow")
 UNITS = {"stage": 7, "task": 1, "workflow": 1, "reuse": 1}
@@ -241,16 +242,17 @@ class Crowd:
 
 
 def _ended_while_stopped(witness: Witness) -> set[str]:
-    """Pods of Jobs that ended by themselves after the Job's controller had decided to stop them. It takes its finalizer off, then deletes them, and does
-    not count them, whatever they did in between; those that it counts it never deletes while their JobSet is there. All others count strictly."""
-    return {
-        obj["metadata"]["uid"]
-        for _, _, kind, obj in witness.events
-        if kind == "Pod"
-        and obj.get("status", {}).get("phase") == "Succeeded"
-        and JOB_SET in labels_of(obj)
-        and obj["metadata"].get("deletionTimestamp")
-    }
+    """Pods that ended by themselves after they were told to stop. A Job's controller decides first: it takes its finalizer off, then deletes them, and
+    does not count them, whatever they did in between; those that it counts it never deletes while their JobSet is there. A TaskRun is deleted before
+    its pod, which may end well in its last moment. All others count strictly."""
+    found, seen = set(), set()
+    for _, _, kind, obj in sorted(witness.events, key=lambda one: one[0]):
+        uid, deleted = obj["metadata"]["uid"], obj["metadata"].get("deletionTimestamp")
+        if kind == "Pod" and obj.get("status", {}).get("phase") == "Succeeded":
+            if deleted and (JOB_SET in labels_of(obj) or (TASK_RUN in labels_of(obj) and uid not in seen)):
+                found.add(uid)
+            seen.add(uid)
+    return found
 
 
 def phase_of(one: Object) -> str:
@@ -270,7 +272,7 @@ def task_of(pod: Seen) -> tuple[Run, str]:
     if JOB_SET in labels:
         task = f"{controller_of(pod)['name']}/{annotations_of(pod)[INDEX]}"
         return (namespace, "JobSet", labels[JOB_SET]), task
-    return (namespace, "PipelineRun", labels["tekton.dev/pipelineRun"]), labels["tekton.dev/taskRun"]
+    return (namespace, "PipelineRun", labels["tekton.dev/pipelineRun"]), labels[TASK_RUN]
 
 
 @contextmanager

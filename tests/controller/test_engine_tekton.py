@@ -311,14 +311,18 @@ def test_a_task_is_stopped_by_its_task_run_and_a_matrix_by_its_pods() -> None:
     )
     pods = [pod("a-pod", a), pod("0-pod", done, phase="Succeeded"), pod("1-pod", going)]
     seen = observed(run, a, done, going, *pods)
-    (one,) = ENGINE.stop(seen, "stage", "a", ()) or ()
+    mark, one, end = ENGINE.stop(seen, "stage", "a", ()) or ()
+    assert (mark.verb, mark.resource.kind, mark.name) == ("patch", "Pod", "a-pod")
+    assert mark.body["metadata"]["resourceVersion"] == "7", "a pod that has ended meanwhile counts"
     assert (one.resource.kind, one.name) == ("TaskRun", "run-a")
     assert one.body == {
         "propagationPolicy": "Foreground",
         "preconditions": {"uid": "uid-run-a", "resourceVersion": "7"},
     }
+    assert (end.verb, end.name) == ("delete", "a-pod"), "after its TaskRun, whose end it would be"
     (one,) = ENGINE.stop(seen, "stage", "each", ()) or ()
     assert (one.resource.kind, one.name, one.body["gracePeriodSeconds"]) == ("Pod", "1-pod", 0)
+    assert one.body["preconditions"] == {"uid": "uid-1-pod", "resourceVersion": "7"}
     assert ENGINE.stop(seen, "stage", "each", ["run-each-0"]) is None, "only the tasks that are named"
 
 

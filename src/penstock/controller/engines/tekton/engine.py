@@ -2,7 +2,8 @@
 
 let go    spec.status of its TaskRuns is cleared
 stopped   a TaskRun is deleted, in the foreground: its PipelineRun makes it anew, held, without using up a retry. TaskRuns of a matrix would not
-          come back, nor would one that stands alone: their pods are removed at once and come back with the gate
+          come back, nor would one that stands alone: their pods are removed at once and come back with the gate. Either way only if the pod is as
+          it was seen, so one that has just succeeded counts
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from penstock.controller.engines.tekton.runs import (
     resolved,
     result_of,
 )
-from penstock.controller.names import QUEUED
+from penstock.controller.names import QUEUED, STOPPING
 from penstock.controller.objects import (
     PODS,
     Lookup,
@@ -99,7 +100,11 @@ class Tekton:
                 # Only what outlives its steps, or a status that somebody else has written.
                 writes += [_end(pod) for pod in running if not is_deleted(pod)]
             elif running and not is_deleted(one):
-                writes += [_remove(pod) for pod in running] if look.keeps(one) else [_delete(one)]
+                if look.keeps(one):
+                    writes += [_remove(pod) for pod in running]
+                else:
+                    going = [pod for pod in running if not is_deleted(pod)]
+                    writes += [*map(_mark, going), _delete(one), *map(_end, going)]
             leaving = leaving or bool(running) or (is_deleted(one) and not result_of(one))
         return writes if leaving else None
 
@@ -355,13 +360,22 @@ def _delete(run: Object) -> Write:
     return Write("delete", TASK_RUNS, namespace_of(run), name_of(run), body, why="its stage is stopped")
 
 
+def _mark(pod: Object) -> Write:
+    """Refused if the pod has changed: one that has succeeded meanwhile goes on to count, though its TaskRun does not say so yet. The pod is not
+    deleted before its TaskRun: if nobody came to delete that, the exit code of the pod would count as a failure."""
+    seen = {"resourceVersion": part(pod, "metadata").get("resourceVersion"), "annotations": {STOPPING: "TaskRun"}}
+    return Write("patch", PODS, namespace_of(pod), name_of(pod), {"metadata": seen}, why="its stage is stopped")
+
+
 def _remove(pod: Object) -> Write:
-    """At once: a pod that ends by itself with an exit code would count as failed."""
-    body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid_of(pod)}}
+    """At once: a pod that ends by itself with an exit code would count as failed. As it was seen: one that has succeeded meanwhile stays."""
+    seen = {"uid": uid_of(pod), "resourceVersion": part(pod, "metadata").get("resourceVersion")}
+    body = {"gracePeriodSeconds": 0, "preconditions": seen}
     return Write("delete", PODS, namespace_of(pod), name_of(pod), body, why="its stage is stopped")
 
 
 def _end(pod: Object) -> Write:
+    """Without waiting for the garbage collector, which may take seconds."""
     body = {"preconditions": {"uid": uid_of(pod)}}
     return Write("delete", PODS, namespace_of(pod), name_of(pod), body, why="its stage is stopped")
 
