@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.cli.ui.logs import LogPrinter
 from penstock.graph.model import Edge, ForEach, Script, Step, Workflow
-from penstock.service import following, run_records
+from penstock.service import following, log_tail, run_records
 from penstock.service.following import RunFollower
 from tests.cli import history
 from tests.cli.history import Hand
@@ -289,8 +290,9 @@ def test_what_the_next_task_prints_into_the_same_file_is_not_taken_for_the_first
         hand.finish("succeeded")
         hand.write()
 
-    happens = iter([lambda: None, next_starts, written_down])
-    monkeypatch.setattr(time, "sleep", lambda _: next(happens, lambda: None)())
+    happens = iter([lambda: None, next_starts, written_down, lambda: None, lambda: None])
+    # Its own clock: other threads sleep, too.
+    monkeypatch.setattr(log_tail, "time", SimpleNamespace(sleep=lambda _: next(happens)()))
     result = penstock("logs", "@", "-f")
     assert result.out.splitlines() == ["train[0]\tone", "train[1]\tother"]
     hand.store.close()

@@ -58,7 +58,7 @@ class FakeCluster(FakeApi):
         request.send_header("Transfer-Encoding", "chunked")
         request.end_headers()
         sent = 0
-        while True:
+        while not self.nodes.ended:
             text, over = self.nodes.printed(pod)
             data = text[sent:].encode()
             if data:
@@ -124,6 +124,10 @@ class Nodes(threading.Thread):
         self.times: dict[str, int] = {}
         """Image -> how many pods of it were run."""
         self._over = threading.Event()
+
+    @property
+    def ended(self) -> bool:
+        return self._over.is_set()
 
     def end(self) -> None:
         self._over.set()
