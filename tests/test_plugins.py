@@ -167,7 +167,11 @@ def test_the_backend_of_the_page_runs_scripts(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_small_backend_of_the_page_is_called_at_once(tmp_path: Path) -> None:
-    flow = Workflow("small", [job := ScriptJob("say", "hello", outputs=[WorkflowParam("text", str)])], outputs={"text": job.outputs["text"]})  # fmt: skip
+    flow = Workflow(
+        "small",
+        [job := ScriptJob("say", "hello", outputs=[WorkflowParam("text", str)])],
+        outputs={"text": job.outputs["text"]},
+    )
     run = LocalRunner(home=tmp_path / "home", on={"script": "echo"}, backends={"echo": example("Echo")}).run(flow)
     assert run.outputs == {"text": "hello"}
 

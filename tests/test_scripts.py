@@ -55,6 +55,23 @@ def test_a_chain_is_followed_through_imports_of_every_form(tmp_path: Path) -> No
     assert "3  d.py:4 D < C < B < A" in done.stdout
 
 
+def test_a_public_class_has_a_name_of_its_own(tmp_path: Path) -> None:
+    root = package(
+        tmp_path,
+        a="class Plan: ...\nclass _Part: ...\nclass Stage: ...\n",
+        b="class Plan: ...\nclass _Part: ...\nclass Stage:\n    class Plan: ...\n",
+    )
+    done = measured(root)
+    assert done.returncode == 1
+    assert done.stderr == "a.py:1, b.py:1: Plan has 2 classes of this name; the limit is 1\n"
+
+
+def test_what_is_kept_from_the_formatter_is_counted(structure: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_a.py").write_text("a = 1\nb = [  1]  # fmt: " + "skip\n")
+    assert structure.skips(tmp_path) == ["tests/test_a.py:2"]
+
+
 def test_methods_count_once_and_with_those_of_the_classes_above(tmp_path: Path) -> None:
     many = "".join(f"    def m{number}(self): ...\n" for number in range(40))
     root = package(

@@ -27,9 +27,15 @@ class Play:
         self.blobs = Blobs(home / "blobs")
         self.inbox = Inbox(asyncio.get_running_loop())
         self.context = BackendContext(
-            home=home, blobs=self.blobs, inbox=self.inbox, jobs=jobs, engine="engine-1", now=time.time,
-            environ=dict(os.environ), **more,
-        )  # fmt: skip
+            home=home,
+            blobs=self.blobs,
+            inbox=self.inbox,
+            jobs=jobs,
+            engine="engine-1",
+            now=time.time,
+            environ=dict(os.environ),
+            **more,
+        )
         self.reports: list[AttemptReport] = []
         self.backend = backend(self.context)
 
@@ -114,6 +120,12 @@ def bundle_of(*steps: model.Step, blobs: Blobs) -> str:
 def spec_of(step: model.Step, inputs: Mapping[str, Any] | None = None, **more: Any) -> AttemptSpec:
     task, run, attempt = more.pop("task", step.name), more.pop("run", "test-1"), more.pop("attempt", 1)
     return AttemptSpec(
-        id=f"{run}/{task}/{attempt}", run=run, task=task, attempt=attempt, step=step, action=more.pop("action", step.action),
-        inputs=dict(inputs or {}), **more,
-    )  # fmt: skip
+        id=f"{run}/{task}/{attempt}",
+        run=run,
+        task=task,
+        attempt=attempt,
+        step=step,
+        action=more.pop("action", step.action),
+        inputs=dict(inputs or {}),
+        **more,
+    )

@@ -213,9 +213,18 @@ def test_a_redirect_to_another_host_does_not_get_the_password(server: Server, tm
 
 
 SECRETS = {
-    "Authorization": "Bearer s", "Cookie": "s=1", "X-Api-Key": "s", "PRIVATE-TOKEN": "s", "X-Auth-Token": "s", "Api-Secret": "s",
-    "X-Amz-Security-Token": "s", "X-CSRF-Token": "s", "Session": "s", "x-goog-api-key": "s", "CF-Access-Client-Id": "s",
-}  # fmt: skip
+    "Authorization": "Bearer s",
+    "Cookie": "s=1",
+    "X-Api-Key": "s",
+    "PRIVATE-TOKEN": "s",
+    "X-Auth-Token": "s",
+    "Api-Secret": "s",
+    "X-Amz-Security-Token": "s",
+    "X-CSRF-Token": "s",
+    "Session": "s",
+    "x-goog-api-key": "s",
+    "CF-Access-Client-Id": "s",
+}
 
 
 @pytest.mark.parametrize("status", ["301", "302", "303", "307", "308"])

@@ -106,8 +106,12 @@ def test_how_a_process_ended_in_words(code: int | None, words: str) -> None:
 def test_progress_writes_exit_codes_that_are_read_and_notes_what_is_skipped(tmp_path: Path) -> None:
     parts = [
         Part(name="a", command=("true",), on_error="continue"),
-        Part(name="b", command=("cat", "$(steps.a.exitCode.path)"), when=({"input": "x", "operator": "in", "values": []},)),
-    ]  # fmt: skip
+        Part(
+            name="b",
+            command=("cat", "$(steps.a.exitCode.path)"),
+            when=({"input": "x", "operator": "in", "values": []},),
+        ),
+    ]
     spec = spec_of(Step(name="p", action=model.Pod(parts=tuple(parts))))
     log = PodLog(tmp_path, spec, 0, parts)
     (tmp_path / log.err).parent.mkdir(parents=True)

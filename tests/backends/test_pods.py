@@ -125,15 +125,21 @@ RESULTS = {name.strip("/"): name for name in FILES} | {"none": "/none", "dotted.
 )
 def test_what_a_part_reads_is_put_into_its_texts(text: str, found: str | None) -> None:
     pod = sequence(
-        part("a", results=RESULTS), part("b", command=("x", text), args=(text,), source=text, env={"E": text}, workdir=text), files=FILES
-    )  # fmt: skip
+        part("a", results=RESULTS),
+        part("b", command=("x", text), args=(text,), source=text, env={"E": text}, workdir=text),
+        files=FILES,
+    )
     names(pod)
     pod.ended("a", 0)
     [second] = pod.next()
     wanted = text if found is None else found
     assert (second.command, second.args, second.source, second.env, second.workdir) == (
-        ("x", wanted), (wanted,), wanted, {"E": wanted}, wanted,
-    )  # fmt: skip
+        ("x", wanted),
+        (wanted,),
+        wanted,
+        {"E": wanted},
+        wanted,
+    )
 
 
 def test_all_elements_become_as_many_words() -> None:
@@ -173,9 +179,11 @@ def test_what_was_put_in_is_not_looked_at_again() -> None:
 
 def test_scripts_are_run_by_what_their_first_line_says() -> None:
     found = {
-        "echo": ["sh", "/f", "x"], "#!/bin/bash -e\necho": ["/bin/bash", "-e", "/f", "x"], "#! /usr/bin/env  python3 -u \r\n": ["/usr/bin/env", "python3 -u", "/f", "x"],
+        "echo": ["sh", "/f", "x"],
+        "#!/bin/bash -e\necho": ["/bin/bash", "-e", "/f", "x"],
+        "#! /usr/bin/env  python3 -u \r\n": ["/usr/bin/env", "python3 -u", "/f", "x"],
         "#!\n": ["sh", "/f", "x"],
-    }  # fmt: skip
+    }
     for source, words in found.items():
         assert script_words(Part(name="a", source=source, args=("x",)), "/f") == words
     assert script_words(Part(name="a", source="1", command=("python3", "-u")), "/f") == [

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.cli import foreground
 from penstock.cli.foreground import StopSignals
-from penstock.service.runs import Session
+from penstock.service.runs import HostedRun
 from tests.service.test_runs import session
 
 
@@ -34,7 +34,7 @@ def test_the_first_signal_interrupts_and_the_second_abandons() -> None:
     before = signal.getsignal(signal.SIGINT)
     recorder: Any = Recorder()
     with StopSignals() as signals:
-        signals.started(cast(Session, recorder))
+        signals.started(cast(HostedRun, recorder))
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
     assert recorder.calls == ["interrupt", "abandon"] and signals.count == 2
@@ -47,5 +47,5 @@ def test_a_signal_before_the_start_interrupts_at_the_start_and_a_second_raises()
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        signals.started(cast(Session, recorder))
+        signals.started(cast(HostedRun, recorder))
     assert recorder.calls == ["interrupt"]

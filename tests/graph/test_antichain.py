@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.graph.antichain import PartialOrder, heaviest_antichain
+from penstock.graph.antichain import PartialOrder
 
 
 def reach(size: int, edges: list[tuple[int, int]]) -> list[int]:
@@ -43,7 +43,7 @@ def test_it_equals_brute_force_and_its_nodes_are_an_antichain_of_that_weight(
     graph: tuple[list[int], list[tuple[int, int]]],
 ) -> None:
     weights, edges = graph
-    weight, nodes = heaviest_antichain(weights, edges)
+    weight, nodes = PartialOrder(len(weights), edges).heaviest(weights)
     after = reach(len(weights), edges)
     assert weight == brute_force(weights, edges)
     assert weight == sum(weights[v] for v in nodes)
@@ -59,13 +59,13 @@ def test_long_thin_graphs_take_the_way_that_carries(length: int, width: int, dic
         (i * width + a, (i + 1) * width + b) for i in range(length - 1) for a in range(width) for b in range(width)
     ]
     layers = [sum(weights[i * width : (i + 1) * width]) for i in range(length)]
-    assert heaviest_antichain(weights, edges)[0] == max(layers)
+    assert PartialOrder(len(weights), edges).heaviest(weights)[0] == max(layers)
 
 
 def test_a_long_chain_of_uneven_weights_is_settled_in_reasonable_work() -> None:
     size = 3000
     weights = [(v * 7919) % 1009 + 1 for v in range(size)]
-    weight, nodes = heaviest_antichain(weights, [(v, v + 1) for v in range(size - 1)])
+    weight, nodes = PartialOrder(size, [(v, v + 1) for v in range(size - 1)]).heaviest(weights)
     assert (weight, len(nodes)) == (max(weights), 1)
 
 

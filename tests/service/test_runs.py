@@ -8,7 +8,7 @@ from penstock.engine.active_run import ActiveRun
 from penstock.graph.model import Script, Step, Workflow
 from penstock.runners.notebook import page
 from penstock.service.hosting import Host
-from penstock.service.runs import Session
+from penstock.service.runs import HostedRun
 
 
 class Growing(dict[str, Any]):
@@ -27,7 +27,7 @@ class Growing(dict[str, Any]):
 
 
 class Live:
-    """As much of an ActiveRun as a Session reads."""
+    """As much of an ActiveRun as a HostedRun reads."""
 
     def __init__(self) -> None:
         self.status = "running"
@@ -36,8 +36,8 @@ class Live:
         self.prompts = Growing({"ok": "ship it?"})
 
 
-def session() -> Session:
-    return Session(cast(Host, None), cast(ActiveRun, Live()))
+def session() -> HostedRun:
+    return HostedRun(cast(Host, None), cast(ActiveRun, Live()))
 
 
 def test_progress_is_a_snapshot_that_the_engine_does_not_change() -> None:

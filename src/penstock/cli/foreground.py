@@ -43,7 +43,7 @@ _KINDS = [kind for kind in ACTIONS if kind not in ("workflow", "suspend")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class ForegroundOptions:
     """What the options of `penstock run` ask for."""
 
     given: Sequence[str] = ()
@@ -61,7 +61,9 @@ class RunOptions:
         return bool(self.submission.get("dry"))
 
 
-def run_file(file: str, options: RunOptions, settings: Settings, quiet: bool, output: str, engine: str = "") -> None:
+def run_file(
+    file: str, options: ForegroundOptions, settings: Settings, quiet: bool, output: str, engine: str = ""
+) -> None:
     """`engine`: the id for the engine, if its first worker has been started already."""
     targets = workflows.targets_in(file)
     if len(targets) == 1:
@@ -79,7 +81,9 @@ def run_file(file: str, options: RunOptions, settings: Settings, quiet: bool, ou
         raise click.exceptions.Exit(worst)
 
 
-def _run_one(file: str, options: RunOptions, settings: Settings, quiet: bool, output: str, engine: str = "") -> None:
+def _run_one(
+    file: str, options: ForegroundOptions, settings: Settings, quiet: bool, output: str, engine: str = ""
+) -> None:
     with uninterrupted():
         workflow, report = workflows.load_with_report(file)
     on = _backends(options.on)
@@ -97,7 +101,7 @@ def _run_one(file: str, options: RunOptions, settings: Settings, quiet: bool, ou
         return
     host = Host(settings, submission.options.get("on"), id=engine)
 
-    def follow(session: runs.Session, signals: StopSignals) -> None:
+    def follow(session: runs.HostedRun, signals: StopSignals) -> None:
         _tell_of_queues(submission, quiet)
         errors.problems(submission.warnings)
         if session.run.seq > 1 and not quiet:
@@ -250,7 +254,7 @@ def cancel_run(name: str, now: bool, settings: Settings, output: str) -> None:
                 return
     host = Host(settings, found.options.get("on"))
 
-    def wait(session: runs.Session, _: StopSignals) -> None:
+    def wait(session: runs.HostedRun, _: StopSignals) -> None:
         session.wait()
         host.close()
         render.result(output, {"run": found.id, "state": session.state}, f"{found.id} {session.state}")
@@ -283,7 +287,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.count = 0
-        self._session: runs.Session | None = None
+        self._session: runs.HostedRun | None = None
 
     def __enter__(self) -> StopSignals:
         self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -293,7 +297,7 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def started(self, session: runs.Session) -> None:
+    def started(self, session: runs.HostedRun) -> None:
         self._session = session
         if self.count:
             session.interrupt()
@@ -309,7 +313,9 @@ class StopSignals:
             self._session.abandon()
 
 
-def _execute(host: Host, begin: Callable[[], runs.Session], then: Callable[[runs.Session, StopSignals], None]) -> None:
+def _execute(
+    host: Host, begin: Callable[[], runs.HostedRun], then: Callable[[runs.HostedRun, StopSignals], None]
+) -> None:
     """Start the run, then follow it. After an exception the engine is stopped in order."""
     with StopSignals() as signals:
         try:
@@ -323,7 +329,7 @@ def _execute(host: Host, begin: Callable[[], runs.Session], then: Callable[[runs
 
 
 def _follow(
-    session: runs.Session, signals: StopSignals, workflow: Workflow, settings: Settings, quiet: bool, output: str
+    session: runs.HostedRun, signals: StopSignals, workflow: Workflow, settings: Settings, quiet: bool, output: str
 ) -> None:
     """Show the progress until the run is over, print the result, and end with the exit code of the run."""
     from penstock.cli.ui.progress import Progress
@@ -367,7 +373,7 @@ def _follow(
         raise click.exceptions.Exit(130 if session.state == "stopped" else 3)
 
 
-def _note_stopping(session: runs.Session, note: Callable[[str], None]) -> None:
+def _note_stopping(session: runs.HostedRun, note: Callable[[str], None]) -> None:
     running = sum(tally.get("running", 0) for tally in session.progress().tallies.values())
     what = f"waiting for {running} running task{'s' if running != 1 else ''}; " if running else ""
     note(f"stopping: {what}Ctrl-C again ends now")
@@ -376,7 +382,7 @@ def _note_stopping(session: runs.Session, note: Callable[[str], None]) -> None:
 class _LiveWaits:
     """The waits of a run that this process executes. The store is opened a second time for them, once something waits."""
 
-    def __init__(self, session: runs.Session, settings: Settings) -> None:
+    def __init__(self, session: runs.HostedRun, settings: Settings) -> None:
         self.session = session
         self.settings = settings
         self._store: Store | None = None

@@ -91,9 +91,26 @@ class StepPlan:
     """One step of a workflow, compiled."""
 
     __slots__ = (
-        "anew", "edges", "followers", "getters", "inner", "keyed", "kind", "laid", "named_outputs", "number", "optional", "prefix", "private", "shape", "slot", "static",
-        "step", "tolerates", "widened",
-    )  # fmt: skip
+        "anew",
+        "edges",
+        "followers",
+        "getters",
+        "inner",
+        "keyed",
+        "kind",
+        "laid",
+        "named_outputs",
+        "number",
+        "optional",
+        "prefix",
+        "private",
+        "shape",
+        "slot",
+        "static",
+        "step",
+        "tolerates",
+        "widened",
+    )
 
     def __init__(self, step: Step, number: int, prefixes: dict[Any, bytes]) -> None:
         self.step = step

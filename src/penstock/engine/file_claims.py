@@ -20,7 +20,7 @@ _MANY: Final = 1_000
 """So many are kept before it is looked which are still needed."""
 
 
-class Claim(NamedTuple):
+class FileClaim(NamedTuple):
     """A task that has returned files, with the workflows that call it: their results hold its result."""
 
     run: ActiveRun
@@ -33,7 +33,7 @@ class Claim(NamedTuple):
 
 class FileClaims:
     def __init__(self) -> None:
-        self._claims: dict[str, list[Claim]] = {}
+        self._claims: dict[str, list[FileClaim]] = {}
         self._count = 0
         self._enough = _MANY
 
@@ -45,10 +45,10 @@ class FileClaims:
 
     def add(
         self, run: ActiveRun, task: Task, taken: TakenFiles, oldest: Callable[[], float]
-    ) -> tuple[str, list[Claim]]:
+    ) -> tuple[str, list[FileClaim]]:
         """Returns a file that others returned too, and those who ran at the same time as this one. `oldest`: since when whatever runs
         now has run."""
-        own = Claim(run, task.path, _results(task), taken.began, taken.ended)
+        own = FileClaim(run, task.path, _results(task), taken.began, taken.ended)
         if self._count >= self._enough:
             self._forget(min(own.began, oldest()))
         clash, others = "", []

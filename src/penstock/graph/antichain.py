@@ -71,11 +71,6 @@ class PartialOrder:
         return sum(flow.begins) * unit, nodes
 
 
-def heaviest_antichain(weights: Sequence[int], edges: Iterable[tuple[int, int]]) -> tuple[int, list[int]]:
-    """For one weighting only."""
-    return PartialOrder(len(weights), edges).heaviest(weights)
-
-
 class _Flow:
     """`ends[u]`: path ends at u that are not joined yet (source side). `begins[v]`: path starts at v that are not (sink side)."""
 

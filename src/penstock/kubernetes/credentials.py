@@ -42,7 +42,7 @@ class Basic:
         return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
 
 
-class Source(Protocol):
+class CredentialSource(Protocol):
     """Where the credential comes from. Called for each request, from any thread."""
 
     def current(self, refused: str | None = None) -> Credential:

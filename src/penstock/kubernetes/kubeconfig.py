@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.errors import Problem, UserError, known_are
-from penstock.kubernetes.credentials import Basic, Credential, ExecPlugin, Fixed, Source, TokenFile
+from penstock.kubernetes.credentials import Basic, Credential, CredentialSource, ExecPlugin, Fixed, TokenFile
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -33,7 +33,7 @@ class Connection:
     server_name: str = ""
     """The name in the server's certificate, if it is not that of the address."""
     proxy: str = ""
-    source: Source = field(default_factory=lambda: Fixed(Credential()))
+    source: CredentialSource = field(default_factory=lambda: Fixed(Credential()))
     context: str = ""
 
 
@@ -149,7 +149,7 @@ def _data_or_file(entry: Mapping[str, Any], name: str, file: Path) -> str:
     return ""
 
 
-def _source(user: Mapping[str, Any], file: Path, cluster: Mapping[str, Any], ca: str) -> Source:
+def _source(user: Mapping[str, Any], file: Path, cluster: Mapping[str, Any], ca: str) -> CredentialSource:
     certificate = _data_or_file(user, "client-certificate", file)
     key = _data_or_file(user, "client-key", file)
     if user.get("tokenFile"):

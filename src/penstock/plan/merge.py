@@ -119,14 +119,28 @@ def merge(workflows: Sequence[tuple[Workflow, Mapping[str, Any]]], name: str | N
         notes.append("exit handlers run when every one of the merged workflows has ended")
     workflow = Workflow(
         name=name or "-and-".join(sorted({plan.workflow.name for plan in plans}))[:128].rstrip("-_"),
-        params=tuple(params), steps=_ordered([steps[i] for i in steps if i not in exits]), outputs=tuple(_outputs(plans, labels, rewrite)),
-        on_exit=_ordered([steps[i] for i in steps if i in exits]), queue=queue, priority=priority, unit=_common(plans, "unit"),
-        parallel=_limit(plans, "parallel", notes), timeout=_limit(plans, "timeout", notes),
-        fail_fast=bool(_common(plans, "fail_fast")), judged_by=_common(plans, "judged_by") or "handled", locks=_locks(plans, rewrite),
-        extra=plans[0].workflow.extra if all(plan.workflow.extra == plans[0].workflow.extra for plan in plans) else {}, definitions=definitions,
-        labels={key: value for key, value in plans[0].workflow.labels.items() if all(p.workflow.labels.get(key) == value for p in plans)},
-        enough=_enough(plans, by_plan), doc=plans[0].workflow.doc if len(plans) == 1 else "",
-    )  # fmt: skip
+        params=tuple(params),
+        steps=_ordered([steps[i] for i in steps if i not in exits]),
+        outputs=tuple(_outputs(plans, labels, rewrite)),
+        on_exit=_ordered([steps[i] for i in steps if i in exits]),
+        queue=queue,
+        priority=priority,
+        unit=_common(plans, "unit"),
+        parallel=_limit(plans, "parallel", notes),
+        timeout=_limit(plans, "timeout", notes),
+        fail_fast=bool(_common(plans, "fail_fast")),
+        judged_by=_common(plans, "judged_by") or "handled",
+        locks=_locks(plans, rewrite),
+        extra=plans[0].workflow.extra if all(plan.workflow.extra == plans[0].workflow.extra for plan in plans) else {},
+        definitions=definitions,
+        labels={
+            key: value
+            for key, value in plans[0].workflow.labels.items()
+            if all(p.workflow.labels.get(key) == value for p in plans)
+        },
+        enough=_enough(plans, by_plan),
+        doc=plans[0].workflow.doc if len(plans) == 1 else "",
+    )
     origin = {
         called[identity]: tuple(f"{member.label}/{member.step.name}" for member in group)
         for identity, group in groups.items()

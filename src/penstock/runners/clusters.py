@@ -52,7 +52,7 @@ class Manifests(list[dict[str, Any]]):
         return dump_all(list(self))
 
 
-class Kubectl:
+class ClusterKubectl:
     """One cluster, by the current kubeconfig."""
 
     def __init__(self, context: str | None = None, namespace: str | None = None) -> None:
@@ -126,7 +126,9 @@ def _is_shared(document: Mapping[str, Any]) -> bool:
 class ClusterRun:
     """One execution on a cluster. It has the interface of Run."""
 
-    def __init__(self, kubectl: Kubectl, data: Mapping[str, Any], sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, kubectl: ClusterKubectl, data: Mapping[str, Any], sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         meta = data["metadata"]
         self._kubectl, self._sleep = kubectl, sleep
         self.name, self.namespace = str(meta["name"]), str(meta.get("namespace") or "default")
@@ -261,7 +263,7 @@ class _ClusterRunner:
                 [Problem("P408", f"the parameter {name!r} has no value", f"give it: {name}=…") for name in missing]
             )
         manifests = self.render(workflow, **params)
-        kubectl = Kubectl(self._context, self._namespace)
+        kubectl = ClusterKubectl(self._context, self._namespace)
         made: ClusterRun | None = None
         # The run comes last, after the objects that it refers to.
         for document in sorted(self._pinned(manifests), key=lambda one: one.get("kind") in self.kinds):

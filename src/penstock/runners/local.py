@@ -46,7 +46,7 @@ class Run(Generic[R]):
     """One execution of a workflow, while it runs and afterwards. `run["train"]` is one of its steps."""
 
     def __init__(
-        self, record: RunRecord, workflow: Workflow, settings: Settings, session: runs.Session | None = None
+        self, record: RunRecord, workflow: Workflow, settings: Settings, session: runs.HostedRun | None = None
     ) -> None:
         self._record = record
         self._workflow = workflow

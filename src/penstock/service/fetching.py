@@ -21,7 +21,7 @@ from penstock.store.sql import Store
 
 
 @dataclass(slots=True)
-class Part:
+class FetchedPart:
     """One output, of a task or (`task` is "") of the run."""
 
     run: str
@@ -38,7 +38,7 @@ class Part:
 
 @dataclass(slots=True)
 class Fetched:
-    part: Part
+    part: FetchedPart
     value: Any
     """Without files: these are among `paths`."""
     paths: list[Path]
@@ -46,13 +46,13 @@ class Fetched:
     """Python objects: they are not opened here, since that runs code."""
 
 
-def parts_of(store: Store, run: RunRecord, path: str, settings: Settings) -> list[Part]:
+def parts_of(store: Store, run: RunRecord, path: str, settings: Settings) -> list[FetchedPart]:
     """What `RUN/PATH` names. Raises NotFound if there is no such output, or not yet."""
     results = RunResults(store, run, settings)
     _, found = named(results, path)
     blobs = Blobs(settings.artifacts)
     parts = [
-        Part(run.id, task, name, _whole(value, blobs))
+        FetchedPart(run.id, task, name, _whole(value, blobs))
         for task, outputs in found.items()
         for name, value in outputs.items()
     ]
@@ -77,7 +77,7 @@ def _whole(value: Any, blobs: Blobs) -> Any:
     return value
 
 
-def as_data(run: RunRecord, parts: Sequence[Part]) -> dict[str, Any]:
+def as_data(run: RunRecord, parts: Sequence[FetchedPart]) -> dict[str, Any]:
     rows = [{"task": part.task or None, "output": part.output, "value": _described(part.value)} for part in parts]
     return {"run": run.id, "outputs": rows}
 
@@ -90,7 +90,7 @@ def _described(value: Any) -> Any:
     return {key: _described(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def fetch(parts: Sequence[Part], folder: Path, settings: Settings, force: bool = False) -> list[Fetched]:
+def fetch(parts: Sequence[FetchedPart], folder: Path, settings: Settings, force: bool = False) -> list[Fetched]:
     """Copies files and folders below `folder`, which is made if needed. Nothing is copied if something is in the way and not `force`.
     Raises UserError."""
     several = len({part.task for part in parts}) > 1
@@ -127,7 +127,7 @@ def _is_it(stored: Stored, path: Path) -> bool:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" == stored.digest
 
 
-def _targets(part: Part, files: Sequence[Stored], place: Path, taken: set[Path]) -> list[Path]:
+def _targets(part: FetchedPart, files: Sequence[Stored], place: Path, taken: set[Path]) -> list[Path]:
     """Under their own names; where two have the same, behind the name of the output and a number."""
     found: list[Path] = []
     for number, stored in enumerate(files):

@@ -2,7 +2,7 @@
 LocalRunner and by run_virtually.
 
 A run is recorded before anything is executed, so starting and continuing are the same: an engine takes ownership of the run and
-replays its log. `Session` is such a run together with the engine that executes it.
+replays its log. `HostedRun` is such a run together with the engine that executes it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RunProgress(NamedTuple):
     """Step path -> when its first task started and when its last ended."""
 
 
-class Session:
+class HostedRun:
     """A run that this process executes."""
 
     def __init__(self, host: Host, live: ActiveRun) -> None:
@@ -81,7 +81,7 @@ class Session:
         self.host.abandon()
 
 
-def begin(host: Host, submission: Submission, functions: Functions, again: bool = True) -> Session:
+def begin(host: Host, submission: Submission, functions: Functions, again: bool = True) -> HostedRun:
     """Record a new run and start it. `again`: if the last run of the same workflow was interrupted, continue that one instead."""
     with uninterrupted():
         ready = blueprints(submission.workflow, submission.links)
@@ -92,7 +92,7 @@ def begin(host: Host, submission: Submission, functions: Functions, again: bool 
         run = run or submission.record(store)
         return engine.adopt(own(store, engine.me.id, run), ready, submission.params)
 
-    return Session(host, host.take(start, functions))
+    return HostedRun(host, host.take(start, functions))
 
 
 def go_on(
@@ -102,7 +102,7 @@ def go_on(
     cancelled: str = "",
     now: bool = False,
     resumed: Mapping[str, Any] | None = None,
-) -> Session:
+) -> HostedRun:
     """Continue a run that no engine owns. `retried`: the user who retries what failed. `cancelled`: why it is to be cancelled; with
     `now`, at once. `resumed`: suspended task -> its outputs."""
 
@@ -120,7 +120,7 @@ def go_on(
             engine.resume(live, path, outputs)
         return live
 
-    return Session(host, host.take(start))
+    return HostedRun(host, host.take(start))
 
 
 def own(store: Store, engine: str, run: RunRecord) -> RunRecord:

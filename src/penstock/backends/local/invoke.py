@@ -98,9 +98,13 @@ class FunctionCall:
 
 _PLAIN: frozenset[type] = frozenset({int, float, bool, str, type(None)})
 _AS_THEY_ARE: Mapping[str, frozenset[type]] = {
-    "any": _PLAIN, "int": frozenset({int}), "float": frozenset({float, int}), "str": frozenset({str}),
-    "bool": frozenset({bool}), "null": frozenset({type(None)}),
-}  # fmt: skip
+    "any": _PLAIN,
+    "int": frozenset({int}),
+    "float": frozenset({float, int}),
+    "str": frozenset({str}),
+    "bool": frozenset({bool}),
+    "null": frozenset({type(None)}),
+}
 _NONE: frozenset[type] = frozenset()
 _SHORT = 10_000
 

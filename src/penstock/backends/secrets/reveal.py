@@ -65,7 +65,12 @@ def _refuse_open(spec: AttemptSpec) -> None:
     fields = model.action_values(spec.action)
     found = [(name, value) for name, value in fields if name in _OPEN]
     if isinstance(spec.action, model.Pod):
-        found = [(name, value) for part in dict(model.action_values(spec.action))["parts"] for name, value in part.items() if name in _OPEN]  # fmt: skip
+        found = [
+            (name, value)
+            for part in dict(model.action_values(spec.action))["parts"]
+            for name, value in part.items()
+            if name in _OPEN
+        ]
     for name, value in found:
         for secret in secrets_in(value):
             raise CannotRun(open_place(secret.names[0], name))

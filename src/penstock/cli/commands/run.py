@@ -85,9 +85,9 @@ def run(
     engine = os.urandom(16).hex() if is_python and not detach else ""
     # A worker takes as long to start as the engine takes to import, so it is started first.
     with prestarted(settings.home, engine) if engine else nullcontext():
-        from penstock.cli.foreground import RunOptions, run_file
+        from penstock.cli.foreground import ForegroundOptions, run_file
 
-        chosen = RunOptions(
+        chosen = ForegroundOptions(
             given=given,
             submission={
                 "until": until,

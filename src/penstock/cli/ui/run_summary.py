@@ -6,12 +6,12 @@ import sys
 
 from penstock.cli.ui import render
 from penstock.service import stores
-from penstock.service.runs import Session
+from penstock.service.runs import HostedRun
 from penstock.service.views.outputs import shown_outputs
 from penstock.settings import Settings
 
 
-def run_summary(session: Session, settings: Settings, seconds: float, quiet: bool, output: str) -> None:
+def run_summary(session: HostedRun, settings: Settings, seconds: float, quiet: bool, output: str) -> None:
     """`seconds`: since the command started."""
     live = session.live
     outputs = shown_outputs(live.outputs_text)
@@ -40,7 +40,7 @@ def run_summary(session: Session, settings: Settings, seconds: float, quiet: boo
             render.note(line)
 
 
-def _last_lines(session: Session, settings: Settings, seconds: float) -> list[str]:
+def _last_lines(session: HostedRun, settings: Settings, seconds: float) -> list[str]:
     counts = session.live.counts
     reused, failed = counts.get("reused", 0), counts.get("failed", 0) + counts.get("errored", 0)
     parts = [f"{render.plural(counts.get('succeeded', 0) + reused, 'task')} done"]

@@ -21,10 +21,23 @@ POD_TYPES = frozenset({"container", "containerSet", "script", "resource", "data"
 COMPOSITE_TYPES = frozenset({"steps", "dag"})
 
 LISTS_BY: Mapping[str, str] = {
-    "templates": "name", "parameters": "name", "artifacts": "name", "volumes": "name", "imagePullSecrets": "name", "tasks": "name",
-    "containers": "name", "initContainers": "name", "sidecars": "name", "env": "name", "schedulingGates": "name", "resourceClaims": "name",
-    "volumeMounts": "mountPath", "hostAliases": "ip", "tolerations": "key", "topologySpreadConstraints": "topologyKey",
-}  # fmt: skip
+    "templates": "name",
+    "parameters": "name",
+    "artifacts": "name",
+    "volumes": "name",
+    "imagePullSecrets": "name",
+    "tasks": "name",
+    "containers": "name",
+    "initContainers": "name",
+    "sidecars": "name",
+    "env": "name",
+    "schedulingGates": "name",
+    "resourceClaims": "name",
+    "volumeMounts": "mountPath",
+    "hostAliases": "ip",
+    "tolerations": "key",
+    "topologySpreadConstraints": "topologyKey",
+}
 """Lists that are merged item by item, and the field that identifies an item; all other lists are replaced."""
 _DEEPEST = 100
 

@@ -16,9 +16,18 @@ Path = tuple[str, ...]
 Rule = Callable[[Context, Path, ReadScope, str], bool]
 
 SECRET_PLACES: Final = (
-    "inputs.", "container.env", "script.env", "function.env", "pod.parts", "http.headers", "http.body", "mounts.",
-    "container.command", "container.args", "script.source",
-)  # fmt: skip
+    "inputs.",
+    "container.env",
+    "script.env",
+    "function.env",
+    "pod.parts",
+    "http.headers",
+    "http.body",
+    "mounts.",
+    "container.command",
+    "container.args",
+    "script.source",
+)
 """Fields that may hold secrets. Those in words and scripts are for other systems: `penstock run` refuses them."""
 STEP_FIELDS: Final = ("outputs", "outcome", "exit_code", "succeeded")
 

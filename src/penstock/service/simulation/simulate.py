@@ -174,7 +174,7 @@ class _Simulation:
         self.facts: list[Fact] = []
         self.runs: list[ActiveRun] = []
         self.engine: Engine | None = None
-        self.recorder = Recorder(self.facts, clock)
+        self.recorder = DecisionRecorder(self.facts, clock)
 
     async def run(self, ready: Sequence[tuple[SimulatedJob, Submission]]) -> SimulationResult:
         seconds: dict[str, Seconds] = {}
@@ -301,7 +301,7 @@ class CountedPace:
         return reservation.shrink()
 
 
-class Recorder:
+class DecisionRecorder:
     """Records what the queues admit and evict: the observer of the engine."""
 
     def __init__(self, facts: list[Fact], clock: VirtualClock) -> None:

@@ -127,7 +127,6 @@ class WriteContext:
     """Volumes of the whole workflow, by name."""
     code: dict[str, Any] = field(default_factory=dict)
     """Fields of a function's template that give it the code."""
-    ships_code: bool = False
     _refused: set[str] = field(default_factory=set)
     _known: dict[str, str] = field(default_factory=dict)
     _said: dict[tuple[str, str], list[str]] = field(default_factory=dict)

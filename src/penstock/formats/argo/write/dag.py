@@ -9,7 +9,7 @@ from penstock.expressions.parse import Expr, references
 from penstock.expressions.template import Template
 from penstock.formats.argo.write.context import WriteContext, section
 from penstock.formats.argo.write.depends import ALWAYS, depends_text, task_text
-from penstock.formats.argo.write.split import MOST_TASKS, MOST_TOGETHER, Cluster, DagScope, cut, nodes_of
+from penstock.formats.argo.write.split import MOST_TASKS, MOST_TOGETHER, DagScope, StepCluster, cut, nodes_of
 from penstock.formats.argo.write.variables import ArgoVariable
 from penstock.graph.model import NORMAL, Outcome, Step, Workflow, edges_of, expressions, step_values
 
@@ -54,7 +54,7 @@ class DagWriter:
             sum(map(self._weight, self.steps)) <= MOST_TASKS
             and sum(self._size(name) for name in self.steps) <= MOST_TOGETHER
         ):
-            self._fill(self.top, [Cluster([step], 1, 0, set(), set()) for step in self.steps])
+            self._fill(self.top, [StepCluster([step], 1, 0, set(), set()) for step in self.steps])
             return
         message = (
             f"its {len(self.steps):,} steps are cut into dags of at most {MOST_TASKS}: what waits for one step of such a dag"
@@ -101,7 +101,7 @@ class DagWriter:
                     if path[0] == "steps" and len(path) > 3 and path[1] in self.steps:
                         yield path[1], path[3]
 
-    def _fill(self, scope: DagScope, nodes: Iterable[Cluster]) -> None:
+    def _fill(self, scope: DagScope, nodes: Iterable[StepCluster]) -> None:
         for node in nodes:
             if node.inner and node.weight == 1:
                 name = scope.names.fresh(f"part-{len(scope.children) + 1}")

@@ -224,7 +224,6 @@ def _function(
     find: Find,
     inputs: dict[str, list[dict[str, Any]]],
 ) -> tuple[dict[str, Any], Mapping[str, str]]:
-    context.ships_code = True
     key = (action.module, action.name, action.code)
     if key in context.bundle.by_value:
         message = "the function travels by value: its image must have cloudpickle, and the Python that it was made with"

@@ -314,7 +314,20 @@ def _skeleton(step: Step) -> Any:
     args = len(action.args) if isinstance(action, Container) else -1
     fixed = [(place, repr(word)) for place, word in _words(step).items() if _own(word)]
     names = sorted(given.name for given in step.inputs)
-    return repr((action.kind, action.image, action.command[:1], len(action.command), args, tuple(action.env), action.workdir, names, step.outputs, fixed))  # fmt: skip
+    return repr(
+        (
+            action.kind,
+            action.image,
+            action.command[:1],
+            len(action.command),
+            args,
+            tuple(action.env),
+            action.workdir,
+            names,
+            step.outputs,
+            fixed,
+        )
+    )
 
 
 def _own(word: Value) -> bool:

@@ -108,7 +108,7 @@ class DagScope:
 
 
 @dataclass(slots=True)
-class Cluster:
+class StepCluster:
     """A step, or steps that must stay together, or a cluster of them."""
 
     steps: list[str]
@@ -120,11 +120,11 @@ class Cluster:
     reads: set[tuple[str, str]]
     """(step, output) that it reads."""
     alone: bool = False
-    inner: list[Cluster] = field(default_factory=list)
+    inner: list[StepCluster] = field(default_factory=list)
     """The content of a cluster; empty for steps."""
 
 
-def cut(nodes: list[Cluster]) -> list[Cluster]:
+def cut(nodes: list[StepCluster]) -> list[StepCluster]:
     """Clusters and single steps, at most as many as one dag allows. Raises NotInArgo."""
     for node in nodes:
         if node.weight > MOST_TASKS:
@@ -143,14 +143,14 @@ def cut(nodes: list[Cluster]) -> list[Cluster]:
     return nodes
 
 
-def _total(nodes: Sequence[Cluster]) -> tuple[int, int]:
+def _total(nodes: Sequence[StepCluster]) -> tuple[int, int]:
     """Tasks, and bytes of those that could go into a dag of their own."""
     moving = (node.size for node in nodes if not node.alone and len(node.reads) <= MOST_INPUTS)
     return sum(node.weight for node in nodes), sum(moving)
 
 
-def _clustered(nodes: list[Cluster]) -> list[Cluster]:
-    made: list[Cluster] = []
+def _clustered(nodes: list[StepCluster]) -> list[StepCluster]:
+    made: list[StepCluster] = []
     place: dict[int, int] = {}
     for run in _runs(nodes):
         for part in _packed(nodes, run):
@@ -162,7 +162,7 @@ def _clustered(nodes: list[Cluster]) -> list[Cluster]:
     return made
 
 
-def _heavy(node: Cluster) -> bool:
+def _heavy(node: StepCluster) -> bool:
     """Is it worth a dag of its own?"""
     large = node.size > MOST_BYTES // 5 and not node.inner and len(node.reads) <= MOST_INPUTS
     return not node.alone and (node.weight > 1 or large)
@@ -175,15 +175,15 @@ def _members(count: int, place: Mapping[int, int]) -> list[list[int]]:
     return found
 
 
-def _joined(nodes: Sequence[Cluster], part: Sequence[int]) -> Cluster:
+def _joined(nodes: Sequence[StepCluster], part: Sequence[int]) -> StepCluster:
     inner = [nodes[one] for one in part]
     steps = [step for node in inner for step in node.steps]
     own = set(steps)
     reads = {read for node in inner for read in node.reads if read[0] not in own}
-    return Cluster(steps, 1, 200 + 100 * len(reads), set(), reads, inner=inner)
+    return StepCluster(steps, 1, 200 + 100 * len(reads), set(), reads, inner=inner)
 
 
-def _levels(nodes: Sequence[Cluster]) -> list[list[int]]:
+def _levels(nodes: Sequence[StepCluster]) -> list[list[int]]:
     depth: list[int] = [-1] * len(nodes)
     for start in range(len(nodes)):
         waiting = [start]
@@ -202,7 +202,7 @@ def _levels(nodes: Sequence[Cluster]) -> list[list[int]]:
     return levels
 
 
-def _runs(nodes: list[Cluster]) -> Iterable[list[list[int]]]:
+def _runs(nodes: list[StepCluster]) -> Iterable[list[list[int]]]:
     """Runs of consecutive levels whose components fit a cluster; each as a list of components."""
     parts = _Parts(nodes)
     for level in _levels(nodes):
@@ -216,7 +216,7 @@ def _runs(nodes: list[Cluster]) -> Iterable[list[list[int]]]:
 class _Parts:
     """The connected components of some levels, updated as levels are added."""
 
-    def __init__(self, nodes: Sequence[Cluster]) -> None:
+    def __init__(self, nodes: Sequence[StepCluster]) -> None:
         self.nodes = nodes
         self.above: dict[int, int] = {}
         self.members: dict[int, list[int]] = {}
@@ -295,7 +295,7 @@ class _Parts:
         return sorted((sorted(members) for members in self.members.values()), key=lambda members: members[0])
 
 
-def _packed(nodes: Sequence[Cluster], parts: Sequence[list[int]]) -> Iterable[list[int]]:
+def _packed(nodes: Sequence[StepCluster], parts: Sequence[list[int]]) -> Iterable[list[int]]:
     """Components of one run, packed into clusters. They have no edges between them."""
     pack: list[int] = []
     weight = size = 0
@@ -327,7 +327,7 @@ def nodes_of(
     weight: Callable[[str], int],
     size: Callable[[str], int],
     reads: Callable[[str], Iterable[tuple[str, str]]],
-) -> list[Cluster]:
+) -> list[StepCluster]:
     """Steps as Clusters; those of `together`, with everything on a path between them, in one."""
     group = _grouped(order, ups, together)
     listed: dict[int, list[str]] = {}
@@ -339,9 +339,11 @@ def nodes_of(
         own = set(steps)
         outer = {number[group[up]] for step in steps for up in ups[step]} - {number[key]}
         wanted = {read for step in steps for read in reads(step) if read[0] not in own}
-        inner = [Cluster([step], weight(step), size(step), set(), set()) for step in steps] if len(steps) > 1 else []
+        inner = (
+            [StepCluster([step], weight(step), size(step), set(), set()) for step in steps] if len(steps) > 1 else []
+        )
         found.append(
-            Cluster(
+            StepCluster(
                 steps,
                 sum(map(weight, steps)),
                 sum(map(size, steps)),

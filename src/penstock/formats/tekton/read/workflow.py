@@ -279,9 +279,22 @@ class _Reader:
     def leftovers(self) -> dict[str, Any]:
         """Fields of the run that the model has no place for."""
         known = (
-            "params", "pipelineRef", "pipelineSpec", "taskRef", "taskSpec", "workspaces", "timeout", "timeouts", "taskRunTemplate",
-            "taskRunSpecs", "podTemplate", "retries", "computeResources", "stepSpecs", "sidecarSpecs",
-        )  # fmt: skip
+            "params",
+            "pipelineRef",
+            "pipelineSpec",
+            "taskRef",
+            "taskSpec",
+            "workspaces",
+            "timeout",
+            "timeouts",
+            "taskRunTemplate",
+            "taskRunSpecs",
+            "podTemplate",
+            "retries",
+            "computeResources",
+            "stepSpecs",
+            "sidecarSpecs",
+        )
         left = {name: frozen(value) for name, value in self._run().data.items() if name not in known}
         for name in left:
             self.context.report.kept(

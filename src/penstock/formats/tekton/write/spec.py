@@ -21,7 +21,7 @@ from penstock.formats.pods.names import label
 from penstock.formats.pods.secrets import entries_of, marked, secret_volume, unmarked
 from penstock.formats.report import Report
 from penstock.formats.tekton.write.flatten import substitute
-from penstock.formats.tekton.write.texts import Kind, NotInTekton, TektonPath, TextWriter, Written, guarded
+from penstock.formats.tekton.write.texts import Kind, NotInTekton, TektonPath, TektonText, TextWriter, guarded
 from penstock.formats.values import thawed
 from penstock.graph import quantity
 from penstock.graph.links import part_needs
@@ -432,7 +432,7 @@ class SpecWriter:
 
         def move(text: str) -> str:
             text = guarded(text, self.of_pod)
-            return text if pattern is None else Written(pattern.sub(lambda found: self.moved[found[0]], text))
+            return text if pattern is None else TektonText(pattern.sub(lambda found: self.moved[found[0]], text))
 
         if isinstance(value, str):
             return move(value)

@@ -42,7 +42,7 @@ _VARIABLE = re.compile(r"\$(?=\((?:" + "|".join(sorted(ROOTS)) + r")[.\[])")
 _OF_STEPS = re.compile(r"\$\(steps[.\[]")
 
 
-class Written(str):
+class TektonText(str):
     """Text in Tekton's syntax, which is not escaped again."""
 
     __slots__ = ()
@@ -56,14 +56,14 @@ def looks_like_a_variable(text: str) -> bool:
     return _VARIABLE.search(text) is not None
 
 
-def guarded(text: str, of_pod: bool = False) -> Written:
+def guarded(text: str, of_pod: bool = False) -> TektonText:
     """A literal inside a task. The texts of a pod may name what its earlier steps gave: those are variables. Raises NotInTekton."""
     if _OF_STEPS.search(text):
         if not of_pod:
             raise NotInTekton("the text $(steps. would be filled in when the pod runs, and there is no escape")
         pieces = re.split(r"(\$\(steps?[.\[])", text)
-        return Written("".join(one if n % 2 else _VARIABLE.sub("$" + NOTHING, one) for n, one in enumerate(pieces)))
-    return Written(_VARIABLE.sub("$" + NOTHING, text))
+        return TektonText("".join(one if n % 2 else _VARIABLE.sub("$" + NOTHING, one) for n, one in enumerate(pieces)))
+    return TektonText(_VARIABLE.sub("$" + NOTHING, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class TextWriter:
         return self._literal(value if isinstance(value, str) else to_text(value))
 
     def _literal(self, text: str) -> str:
-        if isinstance(text, Written):
+        if isinstance(text, TektonText):
             return text
         if self._inside:
             return guarded(text, self._of_pod)
