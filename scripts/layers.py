@@ -14,6 +14,7 @@ import grimp
 IS = {
     "cli": "commands and screens",
     "testing": "doubles for tests",
+    "controller": "workflows on Kubernetes",
     "runners": "run from Python",
     "plugins": "names for plugin authors",
     "service": "the verbs; views; simulator",
@@ -21,6 +22,7 @@ IS = {
     "author": "Python → Workflow",
     "plan": "Workflow → stages",
     "admission": "Workloads → decisions",
+    "scheduling": "jobs of operators",
     "store": "the log",
     "backends": "where tasks run",
     "settings": "read once",
@@ -29,6 +31,7 @@ IS = {
     "artifacts": "values and files",
     "formats": "foreign documents",
     "drawing": "pictures",
+    "kubernetes": "the API of a cluster",
     "graph": "the nouns",
     "expressions": "the language",
     "errors": "problems, codes",

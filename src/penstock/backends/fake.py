@@ -9,7 +9,7 @@ The script is asked once for each order and answers how the attempt goes:
     Outcome.FAILED, or an exception  it ends that way; an exception may also be raised
     5.0                              it takes five seconds
     (5.0, {"rows": 3})               both
-    an Ended                         word for word
+    an AttemptEnded                  word for word
 
 Time is the event loop's: under a virtual clock an hour takes no time.
 """
@@ -38,9 +38,16 @@ class FakeBackend:
 
     abilities = Abilities()
 
-    def __init__(self, context: BackendContext, script: Script = lambda spec: None) -> None:
+    def __init__(
+        self,
+        context: BackendContext,
+        script: Script = lambda spec: None,
+        ended: Callable[[str], None] = lambda id: None,
+    ) -> None:
+        """`ended` is told each attempt that has ended, also one that was stopped, before the engine is."""
         self._context = context
         self._script = script
+        self._ended = ended
         self._running: dict[str, asyncio.TimerHandle] = {}
         self._stored: dict[str, Stored] = {}
         self.specs: list[AttemptSpec] = []
@@ -79,6 +86,7 @@ class FakeBackend:
 
     def _end(self, ended: AttemptEnded) -> None:
         del self._running[ended.id]
+        self._ended(ended.id)
         self._context.inbox.put(ended)
 
     def stop(self, id: str, grace: float) -> None:
@@ -86,6 +94,7 @@ class FakeBackend:
         if timer is not None:
             timer.cancel()
             self.stopped.append(id)
+            self._ended(id)
             self._context.inbox.put(AttemptEnded(id=id, outcome=Outcome.CANCELLED, message="stopped"))
 
     async def close(self) -> None:
@@ -110,7 +119,9 @@ def understood(spec: AttemptSpec, answer: Any, make: Callable[[Type], Any]) -> t
     elif isinstance(answer, Outcome):
         ended.outcome, ended.message = answer, "" if answer is Outcome.SUCCEEDED else f"scripted: {answer}"
     elif answer is not None and not isinstance(answer, Mapping):
-        raise TypeError(f"a script answers with outputs, an outcome, an exception, seconds or an Ended, not {answer!r}")
+        raise TypeError(
+            f"a script answers with outputs, an outcome, an exception, seconds or an AttemptEnded, not {answer!r}"
+        )
     if ended.outcome is Outcome.SUCCEEDED:
         given = answer if isinstance(answer, Mapping) else ended.outputs
         ended.outputs = {output.name: make(output.type) for output in spec.step.outputs} | dict(given)

@@ -366,7 +366,7 @@ class Dispatcher:
         wait = self._retry_delay(task, AttemptEnded(id="", outcome=outcome, message=why, seconds=lasted), False)
         data: dict[str, Any] = {"message": why}
         if wait is None:
-            run.state.failed_calls.pop(task.path)
+            run.state.accept_failure(task.path)
             run.not_succeeded(task, outcome.value, data)
             return
         data |= {"retry": round(wait, 3), "tries": task.tries}

@@ -77,6 +77,14 @@ class Journal:
         """Outside of a transaction: reconnect."""
         self._store.reconnect(patience=PATIENCE)
 
+    def outside(self, ask: Callable[[], T], otherwise: T) -> T:
+        """The answer to what is asked outside of a transaction, and once: `otherwise` if the database went away meanwhile. Then it is back."""
+        try:
+            return ask()
+        except Disconnected:
+            self.wait_for_store()
+            return otherwise
+
     def _was_committed(self) -> bool:
         """After the database went away in a commit: True if it had been done all the same."""
         while True:

@@ -16,7 +16,7 @@ from penstock.backends.registry import reap
 from penstock.engine.journal import Journal
 from penstock.engine.timers import TurnTimers
 from penstock.store import liveness
-from penstock.store.records import Disconnected, EngineRecord
+from penstock.store.records import EngineRecord
 
 if TYPE_CHECKING:
     from penstock.store.protocols import PeerStore
@@ -94,11 +94,7 @@ class Peers:
 
     def poll(self) -> None:
         self._handles["poll"] = self._loop.call_later(POLL, self.poll)
-        try:
-            token = self._store.changed()
-        except Disconnected:
-            self._journal.wait_for_store()
-            token = object()
+        token = self._journal.outside(self._store.changed, otherwise=object())
         if token != self.token or self._waits():
             self.token = token
             self._timers.later(self._look)
@@ -108,12 +104,13 @@ class Peers:
         self._timers.later(self.beat)
 
     def beat(self) -> None:
-        try:
-            if not self._store.beat(self._me.id, self._now()):
-                self._store.register(self._me, self._now())  # another engine took this one for dead
-                self._forgotten()
-        except Disconnected:
-            self._journal.wait_for_store()
+        if not self._journal.outside(lambda: self._store.beat(self._me.id, self._now()), otherwise=True):
+            self._journal.outside(self._register_again, otherwise=None)
+
+    def _register_again(self) -> None:
+        """Another engine took this one for dead."""
+        self._store.register(self._me, self._now())
+        self._forgotten()
 
     def dead(self) -> set[str]:
         found = set()

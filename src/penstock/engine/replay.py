@@ -42,7 +42,7 @@ def replay(run: ActiveRun, store: RunStore, results: ResultStore) -> list[Task]:
                 _apply(run, event, found)
     run.replaying = False
     for path in list(state.failed_calls):
-        state.ended(state.failed_calls.pop(path)[0], Outcome.FAILED, {})
+        state.ended(state.accept_failure(path), Outcome.FAILED, {})
     if last:
         # What depended on what is tried again is to be decided again.
         undone = [

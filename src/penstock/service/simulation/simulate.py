@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.admission.metrics import Fact, Measures, What, measure
 from penstock.admission.model import UNLIMITED, ClusterQueue, Cohort, Object
 from penstock.artifacts.blobs import Blobs
-from penstock.backends.base import AttemptEnded, AttemptSpec, BackendContext
+from penstock.backends.base import AttemptSpec, BackendContext
 from penstock.backends.fake import FakeBackend
 from penstock.engine.active_run import ActiveRun
 from penstock.engine.backend_pool import LANES
@@ -359,8 +359,10 @@ class DecisionRecorder:
         self.facts.append(Fact(self.clock.elapsed, self.names[number], what, key, change))
 
 
-class TimedBackend(FakeBackend):
-    """Each task takes its run time; what is in use is recorded."""
+class TimedBackend:
+    """A Backend in which each task takes its run time; what is in use is recorded."""
+
+    abilities = FakeBackend.abilities
 
     def __init__(
         self,
@@ -370,7 +372,7 @@ class TimedBackend(FakeBackend):
         clock: VirtualClock,
         progress: Callable[[int], None] | None,
     ) -> None:
-        super().__init__(context, lambda order: seconds[order.run](order))
+        self.clockwork = FakeBackend(context, lambda order: seconds[order.run](order), self._over)
         self.facts = facts
         self.clock = clock
         self.progress = progress
@@ -385,17 +387,17 @@ class TimedBackend(FakeBackend):
             needs = {name: amount * order.step.replicas for name, amount in amounts(order.step.resources).items()}
             self.using[order.id] = (order.run, needs)
             self.facts.append(Fact(self.moved, order.run, What.STARTED, "", {}, needs))
-        super().start(specs)
-        self.specs.clear()
+        self.clockwork.start(specs)
+        self.clockwork.specs.clear()
 
-    def _end(self, ended: AttemptEnded) -> None:
-        self._over(ended.id)
-        super()._end(ended)
+    def room(self) -> int:
+        return self.clockwork.room()
 
     def stop(self, id: str, grace: float) -> None:
-        if id in self._running:
-            self._over(id)
-        super().stop(id, grace)
+        self.clockwork.stop(id, grace)
+
+    async def close(self) -> None:
+        await self.clockwork.close()
 
     def _over(self, id: str) -> None:
         run, needs = self.using.pop(id)
