@@ -17,7 +17,7 @@ from penstock.expressions.evaluate import evaluate
 from penstock.expressions.parse import Expr, ExpressionError, show
 from penstock.expressions.template import Template
 from penstock.formats import registry
-from penstock.formats.argo.read.objects import compile_path, compile_selector
+from penstock.expressions.selector import compile_path, compile_selector
 from penstock.formats.argo.read.policy import seconds_of
 from penstock.formats.argo.read.workflow import read_argo
 from penstock.formats.base import Read

@@ -148,7 +148,7 @@ def bound(job: JobObject, plugin: SchedulerPlugin, options: Options) -> Binding:
     if options.organisation:
         last = config.job_type(job.kind) if config is not None else job.kind.job_type
         return replace(binding, queue=plugin.queue_name(options.organisation, last))
-    known = _queue_of(job)
+    known = queue_of(job)
     if known:
         return replace(binding, queue=known)
     problem = job.document.problem(
@@ -160,7 +160,8 @@ def bound(job: JobObject, plugin: SchedulerPlugin, options: Options) -> Binding:
     raise UserError(problem)
 
 
-def _queue_of(job: JobObject) -> str:
+def queue_of(job: JobObject) -> str:
+    """The queue that the object names already; empty if it names none."""
     data = job.document.data
     places = [(*job.kind.queue_labels, QUEUE), ("metadata", "labels", keys.YK_QUEUE)]
     for role in job.roles:
