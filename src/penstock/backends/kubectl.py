@@ -8,7 +8,6 @@ something else is an error. With a fixed name, a second try of a task replaces t
 from __future__ import annotations
 
 import asyncio
-import copy
 import hashlib
 import json
 import re
@@ -78,7 +77,9 @@ def object_of(action: model.Resource, spec: AttemptSpec, owner: str) -> Kubernet
         data = found[0]
     if not isinstance(data, Mapping) or not data.get("apiVersion") or not data.get("kind"):
         raise ValueError("the manifest is not a Kubernetes object: it needs apiVersion, kind and metadata")
-    manifest: dict[str, Any] = copy.deepcopy(dict(data))
+    manifest: dict[str, Any] = json.loads(
+        json.dumps(dict(data), default=str)
+    )  # lists that are tuples, dates that YAML has read
     meta = manifest.get("metadata")
     meta = manifest["metadata"] = dict(meta) if isinstance(meta, Mapping) else {}
     prefix = meta.pop("generateName", None)
