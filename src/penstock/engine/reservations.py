@@ -32,6 +32,8 @@ class QuotaSource(Protocol):
     """What reservations need of the queues. See QuotaReplica."""
 
     scheduler: Scheduler
+    configured: bool
+    """Has anybody configured queues? Else there is this machine to share."""
 
     def submit(self, workload: Workload, run: int, now: float) -> None: ...
 
