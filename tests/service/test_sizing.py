@@ -13,6 +13,7 @@ from penstock import LocalRunner, ResourceJob, Workflow, WorkflowParam
 from penstock.errors import PlanError, UserError
 from penstock.graph import quantity
 from penstock.graph.codec import to_yaml
+from penstock.service.conversion import write
 from penstock.service.plans import outlook_of, plan, sizes_of
 
 SPEC = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}
@@ -136,6 +137,21 @@ def test_a_scheduler_that_there_is_not_is_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PENSTOCK_SCHEDULER", "slurm")
     with pytest.raises(UserError, match="there is no scheduler 'slurm'"):
         planned(tmp_path, ResourceJob("train", job()))
+
+
+def test_argo_is_told_of_the_end_of_a_kind_as_far_as_it_has_words_for_it() -> None:
+    spark = {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "metadata": {"name": "s"}, "spec": {}
+    }  # fmt: skip
+    steps = [ResourceJob("s", spark), ResourceJob("j", job()), ResourceJob("k", job(), success_condition=True)]
+    found = write(Workflow("w", steps).graph, "argo")
+    assert "successCondition: status.applicationState.state == COMPLETED" in found.text
+    assert "failureCondition: status.applicationState.state == FAILED" in found.text
+    assert found.text.count("Condition:") == 2
+    assert {one.path for one in found.report.of("lost")} == {
+        "steps.j.resource.success_condition",
+        "steps.j.resource.failure_condition",
+    }
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------

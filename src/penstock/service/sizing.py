@@ -19,6 +19,7 @@ from penstock.expressions.template import Template, show_template
 from penstock.graph.model import MISSING, Resource, Step, Workflow
 
 if TYPE_CHECKING:
+    from penstock.formats.report import Report
     from penstock.plan.make import Plan
     from penstock.scheduling.model import JobObject
 
@@ -87,6 +88,44 @@ def on_this_machine(plan: Plan) -> Plan:
 
     workflow = of_this_machine(plan.workflow)
     return plan if workflow is plan.workflow else make(workflow, plan.params, plan.unit)
+
+
+def with_endings(workflow: Workflow, report: Report) -> Workflow:
+    """For Argo, which knows the end of no kind: with the conditions that steps have by their kind, as far as Argo's form can say them. What it cannot is lost."""
+    every = (workflow, *workflow.definitions)
+    if not any(makes_an_object(step) for one in every for step in (*one.steps, *one.on_exit)):
+        return workflow
+
+    def ended(steps: Iterable[Step]) -> tuple[Step, ...]:
+        return tuple(_with_ending(step, report) if makes_an_object(step) else step for step in steps)
+
+    definitions = tuple(replace(one, steps=ended(one.steps)) for one in workflow.definitions)
+    return replace(workflow, steps=ended(workflow.steps), on_exit=ended(workflow.on_exit), definitions=definitions)
+
+
+def _with_ending(step: Step, report: Report) -> Step:
+    from penstock.scheduling.kinds.outcomes import ending_of
+
+    action = step.action
+    assert isinstance(action, Resource)
+    try:
+        data = _manifest(action.manifest, {})
+    except UserError:
+        return step
+    known = ending_of(data) if isinstance(data, Mapping) else None
+    if known is None or (action.success_condition is not None and action.success_condition.text == "true"):
+        return step
+    kind, where = data["kind"], f"steps.{step.name}.resource"
+    changes: dict[str, Any] = {}
+    for field_, text in (("success_condition", known.success), ("failure_condition", known.failure)):
+        if getattr(action, field_) is not None or not text:
+            continue
+        if "exists(" in text or " && " in text:
+            said = f"the end of a {kind} is in its conditions, which a condition of Argo's cannot read: Argo does not wait for it"
+            report.lost(f"{where}.{field_}", said, f"Give {field_}, such as status.succeeded > 0.", step.source)
+        else:
+            changes[field_] = Expr.of(text)
+    return replace(step, action=replace(action, **changes)) if changes else step
 
 
 # -- one manifest -----------------------------------------------------------------------------------------------------
