@@ -259,6 +259,38 @@ def test_what_a_queue_holds_waits_and_has_neither_begun_nor_failed(cluster: Clus
     play(tmp_path / "home", ResourceBackend, story)
 
 
+def test_who_only_looks_at_an_object_is_not_held_by_what_holds_it(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.put({**JOB, "spec": {"suspend": True}})
+    cluster.progress({"failed": 1})
+    ended, _ = run(tmp_path, spec_of(step("get", success=DONE, failure="status.failed > 0")))
+    assert (ended.outcome, ended.message) == (Outcome.FAILED, "Job train has failed: status.failed > 0")
+
+
+QUEUED = "kueue.x-k8s.io/queue-name"
+
+
+def test_what_it_makes_goes_into_the_queue_of_the_cluster(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    job = {**JOB, "spec": {"parallelism": 4, "template": template}}
+    accepted = step(success="true", manifest=job)
+    (cluster.folder / "localqueues").write_text("lab")
+    ended, text = run(tmp_path, spec_of(accepted, queue="lab"))
+    assert ended.outcome is Outcome.SUCCEEDED, ended.message
+    assert cluster.object()["metadata"]["labels"] == {QUEUED: "lab"} and f"kueue: Job train: {QUEUED}=lab" in text
+    again, _ = run(tmp_path, spec_of(accepted, queue="other", attempt=2))
+    assert again.outcome is Outcome.SUCCEEDED and "labels" not in cluster.object()["metadata"]
+    monkeypatch.setenv("PENSTOCK_SCHEDULER", "kueue")
+    run(tmp_path, spec_of(accepted, queue="other", attempt=3))
+    assert cluster.object()["metadata"]["labels"] == {QUEUED: "other"}
+    own = {**job, "metadata": {"name": "train", "labels": {QUEUED: "mine"}}}
+    run(tmp_path, spec_of(step(success="true", manifest=own), queue="other", attempt=4))
+    assert cluster.object()["metadata"]["labels"] == {QUEUED: "mine"}
+    ended, _ = run(tmp_path, spec_of(accepted, queue="Not a name", attempt=5))
+    assert ended.outcome is Outcome.ERRORED and ended.message.startswith("P888")
+
+
 def test_a_kind_that_the_cluster_does_not_know_names_the_operator(cluster: Cluster, tmp_path: Path) -> None:
     (cluster.folder / "unknown").write_text("RayJob Thing")
     ray = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "x"}}

@@ -35,7 +35,6 @@ from penstock.expressions.evaluate import EvaluationError, resolve
 from penstock.graph import model
 from penstock.graph.model import MISSING, Outcome
 from penstock.graph.stored import Stored
-from penstock.scheduling.kinds import outcomes
 
 MOST = 64
 """Objects polled at the same time: nothing runs here meanwhile."""
@@ -230,7 +229,7 @@ class ObjectAttempt:
     async def _is_over(self, conditions: Conditions, target: KubernetesObject, object_: Any) -> bool:
         for line in self._status.news(object_):
             self._log.write(line)
-        waiting = outcomes.waits(object_)
+        waiting = conditions.held(object_)
         if not waiting:
             self._begin()
         try:

@@ -37,6 +37,8 @@ class Conditions:
     """What the log says while neither holds."""
     own_failure: bool
     """Is the failure condition the author's own?"""
+    made: bool
+    """Does the step make the object? Then what holds the object holds the step."""
 
     @classmethod
     def of(cls, action: model.Resource, manifest: Mapping[str, Any]) -> Conditions:
@@ -48,16 +50,19 @@ class Conditions:
         if success is not None and success.text == "true":
             failure = action.failure_condition
         text = "" if action.success_condition is None else action.success_condition.text
-        return cls(
-            success, failure, text or f"the {manifest.get('kind')} to end well", action.failure_condition is not None
-        )
+        waiting_for = text or f"the {manifest.get('kind')} to end well"
+        return cls(success, failure, waiting_for, action.failure_condition is not None, action.action in MADE)
+
+    def held(self, object_: Any) -> str:
+        """Why the object of the step does nothing at present; empty if it may go on."""
+        return outcomes.waits(object_) if self.made else ""
 
     def hold(self, what: str, object_: Any, say: Say) -> bool:
         """True: it has succeeded. `what`: the object's name. Raises ResourceFailed, ResourceLost."""
         scope = parts_of(object_)
-        held = outcomes.waits(object_) or bool(scope["metadata"].get("deletionTimestamp"))
+        held = self.made and (self.held(object_) or scope["metadata"].get("deletionTimestamp"))
         if self.failure is not None and not (held and self.own_failure) and _holds(self.failure, scope, say):
-            taken = outcomes.disrupted(object_)
+            taken = outcomes.disrupted(object_) if self.made else ""
             if taken:
                 raise ResourceLost(f"{what} was taken from its node: {taken}")
             by = f": {self.failure.text}" if self.own_failure else ""
