@@ -221,6 +221,9 @@ ENDS: dict[str, tuple[str, list[Any], bool]] = {
     "DaskJob": ("kubernetes.dask.org/v1", [{"jobStatus": "Running"}, {"jobStatus": "Successful"}], True),
     "AppWrapper": ("workload.codeflare.dev/v1beta2", [{"phase": "Resetting"}, {"phase": "Failed"}], False),
     "LeaderWorkerSet": ("leaderworkerset.x-k8s.io/v1", [{"conditions": [{"type": "Available", "status": "True"}]}], True),
+    "Deployment": ("apps/v1", [{"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 2}, {"observedGeneration": 2, "updatedReplicas": 1, "availableReplicas": 2}, {"observedGeneration": 2, "updatedReplicas": 2, "availableReplicas": 2}], True),
+    "Deployment stuck": ("apps/v1", [{"observedGeneration": 2, "conditions": [{"type": "Progressing", "status": "False"}]}], False),
+    "DaemonSet": ("apps/v1", [{"observedGeneration": 2, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberReady": 3}], True),
     "Workflow": ("argoproj.io/v1alpha1", [{"phase": "Running"}, {"phase": "Error"}], False),
     "PipelineRun": ("tekton.dev/v1", [{"conditions": [{"type": "Succeeded", "status": "Unknown"}]}, {"conditions": [{"type": "Succeeded", "status": "False"}]}], False),
 }  # fmt: skip
@@ -231,8 +234,12 @@ def test_kinds_that_are_known_need_no_conditions(cluster: Cluster, tmp_path: Pat
     api, seen, well = ENDS[name]
     kind = name.split()[0]
     cluster.progress({}, *seen, of=f"{kind}.x")
-    ended, _ = run(tmp_path, spec_of(step(manifest={"apiVersion": api, "kind": kind, "metadata": {"name": "x"}})))
+    meta = {"name": "x", "generation": 2}
+    ended, _ = run(
+        tmp_path, spec_of(step(manifest={"apiVersion": api, "kind": kind, "metadata": meta, "spec": {"replicas": 2}}))
+    )
     assert ended.outcome is (Outcome.SUCCEEDED if well else Outcome.FAILED), ended.message
+    assert cluster.verbs() == ["create", *["get"] * (len(seen) + 1)]  # not sooner
 
 
 def test_what_a_queue_holds_waits_and_has_neither_begun_nor_failed(cluster: Cluster, tmp_path: Path) -> None:

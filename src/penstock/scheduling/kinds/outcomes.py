@@ -57,23 +57,30 @@ class Ending:
 
 _ENDED: Final = Ending(_condition("Succeeded"), _condition("Failed"), _labelled("training.kubeflow.org/job-name"))
 _KNATIVE: Final = (_condition("Succeeded"), _condition("Succeeded", "False"))
-_READY: Final = "status.readyReplicas == spec.replicas && status.observedGeneration == metadata.generation"
+_SEEN: Final = "status.observedGeneration == metadata.generation"
+"""What the status says is of the object as it is now, not as it was before it was applied."""
+
+
+def _all(*fields: str, of: str = "spec.replicas") -> str:
+    return " && ".join((_SEEN, *(f"default(status.{field}, 0) == {of}" for field in fields)))
+
+
 _RAY_FAILED: Final = (
     'default(status.jobDeploymentStatus, "") in ["Failed", "ValidationFailed"]'
     ' || (default(status.jobDeploymentStatus, "") == "Complete" && default(status.jobStatus, "") in ["FAILED", "STOPPED"])'
 )
 """Not by jobStatus alone: with backoffLimit, KubeRay tries again what has failed."""
-_GAVE_UP: Final = 'status.conditions.exists(one, one.type == "Progressing" && one.status == "False")'
+_GAVE_UP: Final = f"{_SEEN} && {_condition('Progressing', 'False')}"
 
 ENDINGS: Final[Mapping[tuple[str, str], Ending]] = {
     ("", "Pod"): Ending('status.phase == "Succeeded"', 'status.phase == "Failed"'),
     ("batch", "Job"): Ending(_condition("Complete"), _condition("Failed"), _labelled("batch.kubernetes.io/job-name")),
     ("batch", "CronJob"): Ending(),
-    ("apps", "Deployment"): Ending(_condition("Available"), _GAVE_UP, _selected),
-    ("apps", "StatefulSet"): Ending(_READY, "", _selected),
-    ("apps", "ReplicaSet"): Ending(_READY, "", _selected),
+    ("apps", "Deployment"): Ending(_all("updatedReplicas", "availableReplicas"), _GAVE_UP, _selected),
+    ("apps", "StatefulSet"): Ending(_all("updatedReplicas", "readyReplicas"), "", _selected),
+    ("apps", "ReplicaSet"): Ending(_all("readyReplicas"), "", _selected),
     ("apps", "DaemonSet"): Ending(
-        "status.numberReady == status.desiredNumberScheduled && status.observedGeneration == metadata.generation", "", _selected
+        _all("updatedNumberScheduled", "numberReady", of="status.desiredNumberScheduled"), "", _selected
     ),
     ("jobset.x-k8s.io", "JobSet"): Ending(
         _condition("Completed"), _condition("Failed"), _labelled("jobset.sigs.k8s.io/jobset-name")
