@@ -117,6 +117,16 @@ def test_queues_here_refuse_what_never_fits(tmp_path: Path) -> None:
     assert outlook_of(found, "q.yaml")["train"].verdict == "fits now"
 
 
+def test_pods_that_all_ask_for_the_same_machines_get_quota_of_a_flavor_that_has_them(tmp_path: Path) -> None:
+    (tmp_path / "q.yaml").write_text(
+        (QUEUES % 4).replace("{name: any}", "{name: any}\nspec: {nodeLabels: {pool: small}}", 1)
+    )
+    for pool, verdict in (("small", "fits now"), ("large", "never fits")):
+        template = {"spec": {**SPEC, "nodeSelector": {"pool": pool}}}
+        found = planned(tmp_path, ResourceJob("train", job(template=template)))
+        assert outlook_of(found, "q.yaml")["train"].verdict == verdict
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_what_the_cluster_queues_is_not_counted_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool

@@ -16,7 +16,7 @@ from penstock.errors import Problem, UserError
 from penstock.expressions.evaluate import EvaluationError, resolve
 from penstock.expressions.parse import Expr
 from penstock.expressions.template import Template, show_template
-from penstock.graph.model import MISSING, Resource, Step, Workflow
+from penstock.graph.model import MISSING, Placement, Resource, Step, Workflow
 
 if TYPE_CHECKING:
     from penstock.formats.report import Report
@@ -55,7 +55,7 @@ class _Sizer:
         if job is None:
             self.warnings.append(_unknown(step, why))
             return step
-        return replace(step, resources=demand(job))
+        return replace(step, resources=demand(job), placement=step.placement or place(job))
 
     def _queued_there(self, step: Step, job: JobObject) -> bool:
         from penstock.scheduling.apply import queue_of
@@ -157,6 +157,14 @@ def demand(job: JobObject) -> dict[str, int]:
             if amount * role.count:
                 total[name] = total.get(name, 0) + amount * role.count
     return total
+
+
+def place(job: JobObject) -> Placement | None:
+    """The machines that all of its pods may run on, if they say the same; None if they differ: then any flavor will do."""
+    from penstock.formats.pods.placement import placement_of
+
+    found = [placement_of(role.spec) for role in job.roles if role.count]
+    return found[0] if found and all(one == found[0] for one in found) else None
 
 
 def _manifest(value: Any, scope: Mapping[str, Any]) -> Any:
