@@ -33,6 +33,8 @@ class Settings:
     """Did the user name the home folder? One that was only found must be the user's own (see rights)."""
     pickles: bool = True
     """May objects be stored and loaded as pickles? $PENSTOCK_PICKLES=no forbids it."""
+    scheduler: str = ""
+    """Who queues on the cluster what resource steps make: kueue, yunikorn, …; `none`. $PENSTOCK_SCHEDULER; empty: Kueue, if it has the queue."""
     largest_value: int | None = None
     """Bytes that are read into memory of one output. $PENSTOCK_LARGEST_VALUE; None: the default of artifacts.regular."""
     largest_file: int | None = None
@@ -60,6 +62,7 @@ def read(
         lock_policy=env.get("PENSTOCK_LOCK_POLICY") or "priority",
         named=bool(named),
         pickles=_yes(env, "PENSTOCK_PICKLES", default=True),
+        scheduler=_scheduler(env),
         largest_value=_bytes(env, "PENSTOCK_LARGEST_VALUE"),
         largest_file=_bytes(env, "PENSTOCK_LARGEST_FILE"),
     )
@@ -97,6 +100,16 @@ def _yes(env: Mapping[str, str], name: str, default: bool = False) -> bool:
     if text in ("yes", "1", "true", "no", "0", "false"):
         return text in ("yes", "1", "true")
     raise UserError(Problem("P457", f"{name} is {text!r}", "set it to yes or no"))
+
+
+def _scheduler(env: Mapping[str, str]) -> str:
+    """Raises UserError: there is no such scheduler."""
+    name = env.get("PENSTOCK_SCHEDULER", "")
+    if name and name != "none":
+        from penstock.scheduling.registry import scheduler
+
+        scheduler(name)
+    return name
 
 
 def _jobs(env: Mapping[str, str], given: int | None) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from penstock import (
@@ -19,6 +21,9 @@ from penstock import (
     workflow,
 )
 from penstock.errors import AuthorError, DocumentError
+from penstock.expressions.evaluate import evaluate
+from penstock.graph import model
+from penstock.graph.codec import from_text, to_yaml
 from penstock.graph.model import Outcome, edges_of
 from penstock.plan.make import make
 
@@ -207,6 +212,53 @@ def test_a_mistake_is_one_error_at_the_authors_line(name: str) -> None:
 def test_a_manifest_in_broken_yaml_is_a_document_error() -> None:
     with pytest.raises(DocumentError, match="P102"):
         ResourceJob("a", "a: [")
+
+
+CONDITIONS = {
+    "status.jobStatus == SUCCEEDED, status.failed < 1": True,
+    "status.jobStatus == FAILED": False,
+    "status.jobStatus == 'SUCCEEDED' && status.failed == 0": True,
+    "status.jobStatus == SUCCEEDED && status.failed == 1": False,
+    "status.jobStatus in (SUCCEEDED, STOPPED)": True,
+    "{.status.jobStatus} == SUCCEEDED": True,
+    '{.status.conditions[?(@.type=="Ready")].status} == True': True,
+    '{.status.conditions[?(@.type=="Ready")].status} != True': False,
+    "{.status.conditions[*].type} notin (Ready, Lost)": False,
+    "{.status.conditions[*].since} > 4": True,
+    '{.status.conditions[?(@.type=="Lost")]}': False,
+    "status.conditions.0.type = Ready": True,
+    "metadata.labels.my-team != a": True,
+}
+
+
+@pytest.mark.parametrize("text", CONDITIONS)
+def test_the_conditions_of_a_resource_may_be_written_as_for_argo_and_kubectl(text: str) -> None:
+    status = {"jobStatus": "SUCCEEDED", "failed": 0, "conditions": [{"type": "Ready", "status": "True", "since": 5}]}
+    scope = {"object": {"status": status, "metadata": {"labels": {}}}, "status": status}
+    job = ResourceJob("a", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}, success_condition=text)
+    assert isinstance(job.action, model.Resource) and job.action.success_condition is not None
+    assert evaluate(job.action.success_condition, scope) is CONDITIONS[text]
+    assert not Workflow("w", [job]).check()
+    as_yaml = json.dumps(text)
+    document = f"""
+apiVersion: penstock/v1
+kind: Workflow
+name: w
+steps:
+- name: a
+  resource: {{manifest: {{apiVersion: v1, kind: Pod, metadata: {{name: x}}}}, success_condition: {as_yaml}}}
+"""
+    assert from_text(document) == Workflow("w", [job]).graph == from_text(to_yaml(Workflow("w", [job]).graph))
+
+
+def test_several_conditions_of_failure_fail_if_any_of_them_holds() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}
+    job = ResourceJob("a", pod, failure_condition="status.phase == Failed, status.restarts > 3")
+    assert isinstance(job.action, model.Resource) and job.action.failure_condition is not None
+    assert evaluate(job.action.failure_condition, {"object": {"status": {"phase": "Running", "restarts": 4}}}) is True
+    for wrong in ("status.phase ==", "status.phase == a b", ", status.x", "{.status.x} like y"):
+        with pytest.raises(AuthorError, match="P110"):
+            ResourceJob("a", pod, failure_condition=wrong)
 
 
 def test_a_plain_call_of_a_workflow_with_a_container_says_why_it_cannot_run() -> None:

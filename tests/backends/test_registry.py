@@ -58,7 +58,7 @@ def test_each_of_ours_declares_its_abilities(name: str, tmp_path: Path) -> None:
     backend = made(tmp_path, name)
     assert (backend.abilities.call is not None) == (name == "inline")
     assert (backend.abilities.room_for is not None) == (name in ("workers", "process"))
-    assert backend.abilities.reports_start == (name in ("process", "kubernetes"))
+    assert backend.abilities.reports_start == (name in ("process", "kubernetes", "resource"))
     assert (backend.abilities.recorded is not None) == (name == "kubernetes")
 
 

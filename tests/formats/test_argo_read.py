@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from penstock.errors import DocumentError, InvalidWorkflow, UserError
 from penstock.expressions.evaluate import evaluate
 from penstock.expressions.parse import Expr, ExpressionError, show
+from penstock.expressions.selector import compile_path, compile_selector
 from penstock.expressions.template import Template
 from penstock.formats import registry
-from penstock.formats.argo.read.objects import compile_path, compile_selector
 from penstock.formats.argo.read.policy import seconds_of
 from penstock.formats.argo.read.workflow import read_argo
 from penstock.formats.base import Read
@@ -670,7 +670,7 @@ def test_a_resource() -> None:
           resource:
             action: create
             successCondition: status.succeeded > 0, status.phase in (Done, Ready)
-            failureCondition: status.failed == 3
+            failureCondition: status.failed == 3, status.phase == Failed
             manifest: |
               kind: Job
           outputs: {parameters: [{name: n, valueFrom: {jsonPath: "{.metadata.name}"}}, {name: c, valueFrom: {jqFilter: ".status.conditions[0].type"}}]}
@@ -684,11 +684,19 @@ def test_a_resource() -> None:
     assert evaluate(action.success_condition, {"object": good}) is True
     assert evaluate(action.success_condition, {"object": {"status": {"phase": "Ready"}}}) is False
     assert evaluate(action.failure_condition, {"object": {"status": {"failed": 3}}}) is True
+    assert evaluate(action.failure_condition, {"object": {"status": {"phase": "Failed"}}}) is True  # any of them
     assert evaluate(action.failure_condition, {"object": {}}) is False
     assert [output.value.text for output in flow.steps[0].outputs] == [
         "text(object.metadata.name)",
         "text(object.status.conditions[0].type)",
     ]
+
+
+def test_a_resource_without_conditions_waits_for_nothing_as_in_argo() -> None:
+    flow = steps("- {name: main, resource: {action: create, manifest: 'kind: Job'}}")
+    action = flow.steps[0].action
+    assert isinstance(action, Resource) and action.success_condition is not None
+    assert evaluate(action.success_condition, {}) is True and action.failure_condition is None
 
 
 def test_selectors_that_cannot_be_read() -> None:

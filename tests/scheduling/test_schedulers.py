@@ -210,6 +210,56 @@ def test_what_the_user_wrote_and_yunikorn_would_drop_is_said() -> None:
     assert "the user is nobody" in lost
 
 
+def on_the_object(found: Document, labels: dict[str, str], notes: dict[str, str]) -> Document:
+    return Document({**found.data, "metadata": {**found.metadata, "labels": labels, "annotations": notes}})
+
+
+RFC = {keys.PARAMETERS: "placeholderTimeoutInSeconds=60 gangSchedulingStyle=hard", keys.USER_INFO: "org1.Sue"}
+
+
+def test_what_the_rfc_puts_on_the_object_is_corrected_and_written_where_pods_get_it() -> None:
+    found = on_the_object(jobset(), {keys.POD_GROUP_TOTAL: "7"}, {**RFC, keys.ALLOW_PREEMPTION: "false", "mine": "x"})
+    result = written(found)
+    for number in (0, 1):
+        own = notes(result, "spec", "replicatedJobs", number, "template", "spec", "template")
+        assert own[keys.PARAMETERS] == "placeholderTimeoutInSeconds=60 gangSchedulingStyle=Hard"
+        assert json.loads(own[keys.USER_INFO]) == {"user": "Sue", "groups": ["org1"]}
+        assert own[keys.ALLOW_PREEMPTION] == "false"
+    assert notes(result) == {"mine": "x"} and "labels" not in result.documents[0]["metadata"]
+    changed = said(result, "changed")
+    assert "gangSchedulingStyle=hard is written as gangSchedulingStyle=Hard" in changed
+    assert "the user 'org1.Sue' is written as" in changed and "never as a label" in changed
+    again = written(Document(result.documents[0]))
+    assert again.documents == result.documents
+
+
+def test_what_the_command_says_wins_over_what_is_on_the_object() -> None:
+    options = Options(Binding(style="Soft", user="ana"), organisation="lab")
+    own = notes(written(on_the_object(job(), {}, RFC), options=options), "spec", "template")
+    assert own[keys.PARAMETERS] == "placeholderTimeoutInSeconds=60 gangSchedulingStyle=Soft"
+    assert json.loads(own[keys.USER_INFO]) == {"user": "ana", "groups": []}
+
+
+def test_what_cannot_be_read_on_the_object_is_lost_and_said() -> None:
+    wrong = {keys.PARAMETERS: "gangSchedulingStyle=firm", keys.USER_INFO: "{", keys.ALLOW_PREEMPTION: "perhaps"}
+    lost = said(written(on_the_object(jobset(), {}, wrong)), "lost")
+    assert (
+        "'gangSchedulingStyle=firm' is nothing" in lost
+        and "'{' names no user" in lost
+        and "'perhaps' is neither" in lost
+    )
+
+
+def test_kueue_says_what_it_does_not_read_and_a_total_goes_where_it_is_read() -> None:
+    result = written(on_the_object(jobset(), {keys.POD_GROUP_TOTAL: "7"}, RFC), KUEUE)
+    assert "Kueue reads no user" in said(result, "lost") and "no style and no timeout" in said(result, "lost")
+    assert keys.POD_GROUP_TOTAL not in labels(result)
+    alone = document("v1", "Pod", pod()["spec"])
+    group = on_the_object(alone, {keys.POD_GROUP: "g", keys.POD_GROUP_TOTAL: "2"}, {})
+    found = written(group, KUEUE)
+    assert notes(found)[keys.POD_GROUP_TOTAL] == "2" and keys.POD_GROUP_TOTAL not in labels(found)
+
+
 # -- Kueue ------------------------------------------------------------------------------------------------------------
 
 

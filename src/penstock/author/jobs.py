@@ -17,7 +17,7 @@ from typing import Any, Self, Unpack
 
 from penstock.author.errors import author_error, author_line
 from penstock.author.options import FOR_JOBS, JobOptions, dedented, locks_of, seconds, step_fields
-from penstock.author.values import Computed, Reference, SingleValue, WorkflowParam, to_condition, to_value
+from penstock.author.values import Computed, Reference, SingleValue, WorkflowParam, to_object_condition, to_value
 from penstock.errors import AuthorError, Problem, nearest
 from penstock.expressions import types
 from penstock.expressions.parse import Expr, reference
@@ -250,7 +250,9 @@ class ScriptJob(BaseJob):
 
 class ResourceJob(BaseJob):
     """A Kubernetes object that is created and then watched. It succeeds when `success_condition` holds and fails when
-    `failure_condition` holds. Conditions read `status`, `spec`, `metadata` or the whole `object`."""
+    `failure_condition` holds. Conditions read `status`, `spec`, `metadata` or the whole `object`; `"status.phase == Succeeded, status.failed < 1"`,
+    as in Argo, is one too. Without conditions, kinds whose end is known (Job, JobSet, RayJob, SparkApplication, …) are waited for, and others are done
+    when the cluster has accepted them; `success_condition=True` waits for nothing."""
 
     def __init__(
         self,
@@ -258,8 +260,8 @@ class ResourceJob(BaseJob):
         manifest: Mapping[str, Any] | str,
         action: str = "create",
         *,
-        success_condition: str | None = None,
-        failure_condition: str | None = None,
+        success_condition: str | bool | None = None,
+        failure_condition: str | bool | None = None,
         inputs: Inputs = (),
         outputs: Iterable[WorkflowParam] = (),
         **options: Unpack[JobOptions],
@@ -277,10 +279,14 @@ class ResourceJob(BaseJob):
         built = model.Resource(
             manifest=to_value(manifest),
             action=action,
-            success_condition=None if success_condition is None else to_condition(success_condition),
-            failure_condition=None if failure_condition is None else to_condition(failure_condition),
+            success_condition=_condition(success_condition, "success_condition"),
+            failure_condition=_condition(failure_condition, "failure_condition"),
         )
         super().__init__(name, built, inputs=inputs, outputs=outputs, **options)
+
+
+def _condition(given: Any, field: str) -> Expr | None:
+    return None if given is None else to_object_condition(given, field)
 
 
 def _words(words: Sequence[Any], what: str) -> tuple[Any, ...]:

@@ -32,6 +32,7 @@ from penstock.expressions.parse import (
     reference,
     show,
 )
+from penstock.expressions.selector import JOINED, condition_of
 from penstock.expressions.template import Template, parse_template
 from penstock.expressions.types import ANY, BOOL, Type
 from penstock.graph.model import MISSING, Output, Parameter, Value
@@ -256,6 +257,20 @@ def to_condition(thing: Any) -> Expr:
     raise author_error(
         "P307", f"{kind(thing)} is not a condition", "compare outputs or parameters: job.outputs['rows'] > 1000"
     )
+
+
+def to_object_condition(thing: Any, field: str) -> Expr:
+    """For resource steps: an expression over the object, or Argo's form of it. `field`: success_condition or failure_condition."""
+    if not isinstance(thing, str) or "${{" in thing:
+        return to_condition(thing)
+    try:
+        return condition_of(thing, JOINED[field])
+    except ExpressionError as error:
+        raise author_error(
+            "P110",
+            f"in {thing[:200]!r}, at character {error.position + 1}: {error}",
+            "correct the expression, as in 'status.phase == Succeeded, status.failed < 1'",
+        ) from None
 
 
 def is_secret(thing: Any) -> bool:

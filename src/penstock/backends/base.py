@@ -55,6 +55,9 @@ class AttemptSpec:
     since: int = 0
     """The first of the attempts that this one may go on with: `attempt` itself, or an earlier one, if engines died while those ran and
     how they ended is not recorded. 0: not told. A backend whose attempts outlive their engine names them by it, so that there is one."""
+    queue: str = ""
+    """Of a resource step: the queue that the run names, if no quota of ours is held for the task. A queue of the cluster is then to hold back what it
+    creates. Empty: there is none, or the quota is held here."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The secrets that the attempt is given: name -> text. They are in place already, except in the inputs of a function. Nothing that
     is kept may hold a text: only a backend that says so in its abilities gets such attempts."""

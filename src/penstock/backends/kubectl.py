@@ -1,15 +1,13 @@
-"""A Kubernetes object by kubectl, with the user's own kubeconfig. Called by resource.
+"""A Kubernetes object by kubectl, with the user's own kubeconfig. Called by resource and its parts.
 
 Creating can be repeated safely: the name is the manifest's, or made of its generateName and the attempt's id, so the same attempt
 after a crash finds its object by name. Annotations say which run and task it belongs to; an object of that name that belongs to
-something else is an error. A second try of a task with a fixed name finds the object of the first; generateName gives each try
-its own.
+something else is an error. With a fixed name, a second try of a task replaces the object of the first, which has failed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import hashlib
 import json
 import re
@@ -22,9 +20,11 @@ from penstock.backends.tools import NO_ANSWER, ToolResult, ask, find
 from penstock.errors import Problem, UserError
 from penstock.graph import model
 from penstock.graph.text import read_all_yaml
+from penstock.scheduling.kinds import outcomes
 
-RUN, TASK, OWNER = "penstock/run", "penstock/task", "penstock/owner"
+RUN, TASK, OWNER, ATTEMPT = "penstock/run", "penstock/task", "penstock/owner", "penstock/attempt"
 """Annotations."""
+_NO_KIND = re.compile(r'no matches for kind "([^"]*)" in version "([^"]*)"')
 _UNREACHABLE = re.compile(
     r"unable to connect|connection refused|was refused|no such host|i/o timeout|timed? ?out|no route to host|network is unreachable"
     r"|connection reset|current server api group list|no configuration has been provided|invalid configuration"
@@ -52,17 +52,19 @@ class KubernetesObject:
         meta = self.manifest["metadata"]
         return f"{self.manifest['kind']} {meta['namespace'] + '/' if meta.get('namespace') else ''}{meta['name']}"
 
-    def check_ours(self, found: Any) -> Any:
-        """`found` exists already: is it this attempt's, from before a crash? Raises ValueError if not."""
-        if found is None:
-            raise ValueError(f"{self} was being deleted when it was to be created; try again")
+    def check_ours(self, found: Any) -> None:
+        """`found` exists already: was it made for this task? Raises ValueError if not."""
         theirs = (found.get("metadata") or {}).get("annotations") or {}
         ours = self.manifest["metadata"]["annotations"]
         if any(theirs.get(key) != ours[key] for key in (RUN, TASK, OWNER)):
             whose = f"of run {theirs[RUN]}, task {theirs.get(TASK)}" if RUN in theirs else "not made by Penstock"
             fix = "give the manifest another name, or generateName, or use the action apply"
             raise ValueError(f"{self} exists already and is {whose}; {fix}")
-        return found
+
+    def is_of_an_earlier_try(self, found: Any, since: int) -> bool:
+        """Was it made by a try of the task that has ended, and with which this one does not go on?"""
+        text = str(((found.get("metadata") or {}).get("annotations") or {}).get(ATTEMPT, ""))
+        return text.isdecimal() and int(text) < since
 
 
 def object_of(action: model.Resource, spec: AttemptSpec, owner: str) -> KubernetesObject:
@@ -75,7 +77,9 @@ def object_of(action: model.Resource, spec: AttemptSpec, owner: str) -> Kubernet
         data = found[0]
     if not isinstance(data, Mapping) or not data.get("apiVersion") or not data.get("kind"):
         raise ValueError("the manifest is not a Kubernetes object: it needs apiVersion, kind and metadata")
-    manifest: dict[str, Any] = copy.deepcopy(dict(data))
+    manifest: dict[str, Any] = json.loads(
+        json.dumps(dict(data), default=str)
+    )  # lists that are tuples, dates that YAML has read
     meta = manifest.get("metadata")
     meta = manifest["metadata"] = dict(meta) if isinstance(meta, Mapping) else {}
     prefix = meta.pop("generateName", None)
@@ -86,6 +90,7 @@ def object_of(action: model.Resource, spec: AttemptSpec, owner: str) -> Kubernet
         meta["name"] = prefix[:52] + digest
     if action.action == "create":
         meta["annotations"] = {**(meta.get("annotations") or {}), RUN: spec.run, TASK: spec.task, OWNER: owner}
+        meta["annotations"][ATTEMPT] = str(spec.attempt)
     return KubernetesObject(manifest)
 
 
@@ -105,6 +110,42 @@ class Kubectl:
         """Returns at once. An object that does not exist need not be deleted."""
         words = ("delete", "--filename", "-", "--wait=false", "--ignore-not-found")
         _checked(await self._run(object_.reference, *words))
+
+    async def delete_this(self, found: Mapping[str, Any]) -> bool:
+        """This very object, as it was seen, and no other of its name. Returns at once; False if it was gone already."""
+        api, meta = str(found["apiVersion"]), found["metadata"]
+        root = f"/apis/{api}" if "/" in api else f"/api/{api}"
+        listed = _parsed(_checked(await self._run("", "get", "--raw", root))).get("resources") or ()
+        plural = next(
+            (one["name"] for one in listed if one.get("kind") == found["kind"] and "/" not in one["name"]), None
+        )
+        if plural is None:
+            raise ValueError(f"the cluster does not list {found['kind']} in {api}")
+        space = f"/namespaces/{meta['namespace']}" if meta.get("namespace") else ""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        body = json.dumps(options | {"preconditions": {"uid": meta["uid"]}})
+        result = await self._run(body, "delete", "--raw", f"{root}{space}/{plural}/{meta['name']}", "--filename", "-")
+        if "(NotFound)" in result.err or "(Conflict)" in result.err:
+            return False
+        _checked(result)
+        return True
+
+    async def pods(self, namespace: str, selector: str) -> list[Mapping[str, Any]]:
+        words = ("get", "pods", *_in(namespace), "--selector", selector, "--output", "json")
+        return list(_parsed(_checked(await self._run("", *words))).get("items") or ())
+
+    async def log(self, namespace: str, pod: str, lines: int) -> str:
+        """Of all containers of a pod, one after the other."""
+        words = ("logs", pod, *_in(namespace), "--all-containers", "--tail", str(lines))
+        return _checked(await self._run("", *words)).out
+
+    async def exists(self, resource: str, name: str, namespace: str) -> bool:
+        """False also if the cluster knows no such resource."""
+        result = await self._run("", "get", resource, name, *_in(namespace), "--output", "name")
+        if "(NotFound)" in result.err or "doesn't have a resource type" in result.err:
+            return False
+        _checked(result)
+        return True
 
     async def patch(self, object_: KubernetesObject) -> Any:
         words = ["patch", "--filename", "-", "--patch", object_.text, "--output", "json"]
@@ -137,13 +178,27 @@ def uid_of(object_: Any) -> str | None:
     return (object_.get("metadata") or {}).get("uid") if isinstance(object_, Mapping) else None
 
 
+def _in(namespace: str) -> tuple[str, ...]:
+    return ("--namespace", namespace) if namespace else ()
+
+
 def _checked(result: ToolResult) -> ToolResult:
     if result.code == 0:
         return result
+    unknown = _NO_KIND.search(result.err)
+    if unknown is not None:
+        raise UserError(_no_such_kind(*unknown.groups()))
     if result.code == NO_ANSWER or _UNREACHABLE.search(result.err):
         fix = "see what `kubectl cluster-info` says, and choose the cluster with `kubectl config use-context` or KUBECONFIG"
         raise UserError(Problem("P704", f"Kubernetes cannot be reached: {result.line}", fix))
     raise ValueError(f"kubectl: {result.line}")
+
+
+def _no_such_kind(kind: str, api: str) -> Problem:
+    operator = outcomes.OPERATORS.get(api.rpartition("/")[0])
+    fix = f"install {operator}" if operator else "install the operator that brings it"
+    fix += f"; if it is there, in another version: kubectl api-resources | grep {kind}"
+    return Problem("P907", f"the cluster knows no {kind} of {api}", fix)
 
 
 def _parsed(result: ToolResult) -> Any:

@@ -2,16 +2,21 @@
 called by the engine.
 
 Conditions read `object` and its parts `status`, `spec` and `metadata`; so do outputs, which also read `inputs`; an output without
-a value is the whole object. A field that does not exist yet means "not yet". Failure is checked before success. Without a success
-condition the step is over as soon as the object has been accepted and is not a failure; `delete` is over when the object is gone.
+a value is the whole object. A field that does not exist yet means "not yet". Failure is checked before success. Without conditions of the author's,
+what is created or applied is waited for if the end of its kind is known (scheduling.kinds.outcomes); other objects are done as soon as they have been
+accepted. `delete` is over when the object is gone.
 
-Stopping ends the polling and deletes nothing: the object may be shared, or needed for inspection.
+An object that a queue holds has not begun. One that somebody deletes, or a pod that is evicted, is lost and not failed: the engine starts it again.
+The log has what the object says of itself, whenever that changes, and in the end what its pods printed.
+
+Stopping deletes what the step created, and that very object only (by its uid); what it applied, patched or got stays as it is. An engine that ends, or is
+killed, leaves all of it: the next one goes on with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +26,12 @@ from penstock.artifacts import values
 from penstock.backends import folders
 from penstock.backends.base import Abilities, AttemptEnded, AttemptSpec, AttemptStarted, BackendContext, LogPart
 from penstock.backends.kubectl import Kubectl, KubernetesObject, object_of, uid_of
+from penstock.backends.objects.conditions import MADE, Conditions, ResourceFailed, ResourceLost, parts_of
+from penstock.backends.objects.logs import StatusLines, printed
+from penstock.backends.objects.queueing import queued
 from penstock.backends.owner import owner_of
 from penstock.errors import UserError
-from penstock.expressions.evaluate import EvaluationError, evaluate, resolve
-from penstock.expressions.parse import Expr
+from penstock.expressions.evaluate import EvaluationError, resolve
 from penstock.graph import model
 from penstock.graph.model import MISSING, Outcome
 from penstock.graph.stored import Stored
@@ -35,10 +42,6 @@ FIRST, GROWTH, LONGEST = 0.2, 1.5, 5.0
 """Seconds between two polls: at first, their growth, and at most."""
 PATIENCE = 300.0
 """Seconds for which a cluster may be unreachable before a waiting step is given up."""
-
-
-class ResourceFailed(Exception):
-    """The object is not as the step wants it. The message is a sentence."""
 
 
 @dataclass(slots=True)
@@ -59,13 +62,13 @@ class ResourceLog:
 
     def __init__(self, home: Path, name: str) -> None:
         self.name = name
-        self.what = "the object"
         self._path = home / name
         self._last = ""
         rights.make_folder(self._path.parent)
 
-    def write(self, line: str) -> None:
-        if line != self._last:
+    def write(self, line: str, again: bool = False) -> None:
+        """`again`: also if it is as the last one."""
+        if again or line != self._last:
             self._last = line
             with open(self._path, "a", encoding="utf-8", opener=rights.opener) as file:
                 file.write(line + "\n")
@@ -77,13 +80,15 @@ class ResourceLog:
 class ResourceBackend:
     """A Backend."""
 
-    abilities = Abilities()
+    abilities = Abilities(reports_start=True)
 
     def __init__(self, context: BackendContext) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._kubectl = Kubectl(context.environ, max(2, context.jobs))
+        self._scheduler = context.environ.get("PENSTOCK_SCHEDULER", "")
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stopped: set[str] = set()
         self._closing = False
 
     def room(self) -> int:
@@ -95,11 +100,13 @@ class ResourceBackend:
             task.add_done_callback(lambda _, id=spec.id: self._never_began(id))  # type: ignore[misc]
 
     def stop(self, id: str, grace: float) -> None:
-        if id in self._tasks:
+        if id in self._tasks and id not in self._stopped:
+            self._stopped.add(id)
             self._tasks[id].cancel()
 
     def _never_began(self, id: str) -> None:
         """An asyncio task that is cancelled before its first step does not run at all."""
+        self._stopped.discard(id)
         if self._tasks.pop(id, None) is not None and not self._closing:
             self._context.inbox.put(AttemptEnded(id=id, outcome=Outcome.CANCELLED, message="stopped before it began"))
 
@@ -116,12 +123,17 @@ class ResourceBackend:
         started = self._loop.time()
         ended = AttemptEnded(id=spec.id, outcome=Outcome.SUCCEEDED)
         log = ResourceLog(self._context.home, folders.log_name(spec))
-        self._context.inbox.put(AttemptStarted(id=spec.id, log=((log.name, 0, None),)))
+        attempt = ObjectAttempt(spec, log, self._kubectl, self._context, self._scheduler)
+        self._context.inbox.put(AttemptStarted(id=spec.id, log=((log.name, 0, None),), begun=False))
         try:
-            object_ = await self._attempt(spec, log)
+            object_ = await attempt.run()
             ended.outputs = await asyncio.to_thread(self._outputs, spec, object_)
         except asyncio.CancelledError:
-            ended.outcome, ended.message = Outcome.CANCELLED, f"stopped; {log.what} is left as it is"
+            if self._closing:
+                raise
+            ended.outcome, ended.message = Outcome.CANCELLED, f"stopped; {await attempt.removed()}"
+        except ResourceLost as error:
+            ended.outcome, ended.message, ended.lost = Outcome.FAILED, str(error), True
         except ResourceFailed as error:
             ended.outcome, ended.message = Outcome.FAILED, str(error)
         except Exception as error:
@@ -132,67 +144,6 @@ class ResourceBackend:
         del self._tasks[spec.id]
         if not self._closing:
             self._context.inbox.put(ended)
-
-    async def _attempt(self, spec: AttemptSpec, log: ResourceLog) -> Any:
-        """The object as it was when the step was over. Raises ResourceFailed, UserError, ValueError."""
-        action = spec.action
-        assert isinstance(action, model.Resource)
-        target = object_of(action, spec, owner_of(self._context))
-        log.what = str(target)
-        log.write(f"{action.action} {target}")
-        if action.action == "delete":
-            return await self._delete(target, log)
-        object_ = await self._act(action.action, target, log)
-        uid, interval = uid_of(object_), PollInterval(self._loop.time())
-        while object_ is not None and uid_of(object_) == uid:
-            if judge(action, target, object_, log):
-                return object_
-            assert action.success_condition is not None
-            log.write(f"waiting for {action.success_condition.text}")
-            object_ = await self._poll(target, interval, log)
-        raise ResourceFailed(f"{target} was deleted by somebody while this step was waiting for it")
-
-    async def _delete(self, target: KubernetesObject, log: ResourceLog) -> Any:
-        """Over when the object is gone, with its finalizers."""
-        before = found = await self._kubectl.get(target)
-        if before is None:
-            return None
-        await self._kubectl.delete(target)
-        interval = PollInterval(self._loop.time())
-        while found is not None and uid_of(found) == uid_of(before):
-            found = await self._poll(target, interval, log)
-        return before
-
-    async def _act(self, verb: str, target: KubernetesObject, log: ResourceLog) -> Any:
-        """The object as the cluster has it then."""
-        if verb == "patch":
-            return await self._kubectl.patch(target)
-        if verb == "get":
-            found = await self._kubectl.get(target)
-            if found is None:
-                raise ResourceFailed(f"there is no {target}")
-            return found
-        if verb != "create":
-            return await self._kubectl.act(verb, target)
-        created = await self._kubectl.create(target)
-        if created is None:
-            log.write("it is there already")
-            created = target.check_ours(await self._kubectl.get(target))
-        return created
-
-    async def _poll(self, target: KubernetesObject, interval: PollInterval, log: ResourceLog) -> Any:
-        """Waits a while, then gets the object; None if it is gone. Tries again for some time if the cluster is unreachable."""
-        while True:
-            await asyncio.sleep(interval.pause())
-            try:
-                found = await self._kubectl.get(target)
-            except (UserError, ValueError) as error:
-                log.write(f"cannot look: {error}")
-                if self._loop.time() - interval.last > PATIENCE or "Forbidden" in str(error):
-                    raise
-            else:
-                interval.last = self._loop.time()
-                return found
 
     def _outputs(self, spec: AttemptSpec, object_: Any) -> dict[str, Any]:
         """Called in another thread: a value may be large. Raises ResourceFailed."""
@@ -214,46 +165,161 @@ class ResourceBackend:
         return found
 
 
-# -- conditions -------------------------------------------------------------------------------------------------------
+class ObjectAttempt:
+    """One attempt and its object."""
 
+    def __init__(
+        self, spec: AttemptSpec, log: ResourceLog, kubectl: Kubectl, context: BackendContext, scheduler: str
+    ) -> None:
+        assert isinstance(spec.action, model.Resource)
+        self._spec, self._action, self._log, self._kubectl = spec, spec.action, log, kubectl
+        self._context, self._scheduler = context, scheduler
+        self._loop = asyncio.get_running_loop()
+        self._target: KubernetesObject | None = None
+        self._status = StatusLines()
+        self._begun = False
 
-def parts_of(object_: Any) -> dict[str, Any]:
-    whole = object_ if isinstance(object_, Mapping) else {}
-    return {"object": whole, **{part: whole.get(part) or {} for part in ("status", "spec", "metadata")}}
+    async def run(self) -> Any:
+        """The object as it was when the step was over. Raises ResourceFailed, ResourceLost, UserError, ValueError."""
+        action = self._action
+        target = object_of(action, self._spec, owner_of(self._context))
+        if action.action in MADE:
+            target = await self._in_its_queue(target)
+        self._target = target
+        self._log.write(f"{action.action} {target}")
+        if action.action == "delete":
+            self._begin()
+            return await self._delete(target)
+        conditions = Conditions.of(action, target.manifest)
+        object_ = await self._act(action.action, target)
+        uid, interval = uid_of(object_), PollInterval(self._loop.time())
+        while object_ is not None and uid_of(object_) == uid:
+            if await self._is_over(conditions, target, object_):
+                return object_
+            object_ = await self._poll(target, interval)
+        said = f"{target} was deleted by somebody while this step was waiting for it"
+        raise ResourceLost(said) if action.action in MADE else ResourceFailed(said)
 
+    async def removed(self) -> str:
+        """What became of the object, in words, when the step was stopped: what it created is deleted."""
+        target = self._target
+        if target is None:
+            return "nothing was made"
+        if self._action.action != "create":
+            return f"{target} is left as it is"
+        try:
+            found = await self._kubectl.get(target)
+            if found is None:
+                return f"there is no {target}"
+            target.check_ours(found)
+            await self._kubectl.delete_this(found)
+        except (UserError, ValueError) as error:
+            return f"{target} could not be deleted: {error}"
+        return f"{target} is deleted"
 
-def judge(action: model.Resource, target: KubernetesObject, object_: Any, log: ResourceLog) -> bool:
-    """True: it has succeeded. Raises ResourceFailed if it has failed."""
-    scope = parts_of(object_)
-    failure, success = action.failure_condition, action.success_condition
-    if failure is not None and _holds(failure, scope, log):
-        raise ResourceFailed(f"{target} has failed: {failure.text}{_why(scope['status'])}")
-    return success is None or _holds(success, scope, log)
+    async def _in_its_queue(self, target: KubernetesObject) -> KubernetesObject:
+        """With the metadata of the cluster's queue, if it is to go into one."""
+        found = await queued(self._kubectl, target.manifest, self._spec.queue, self._scheduler)
+        for line in found.lines:
+            self._log.write(line)
+        for one in found.before:
+            await self._kubectl.act("apply", KubernetesObject(dict(one)))
+        return KubernetesObject(found.manifest)
 
-
-def _holds(condition: Expr, scope: Mapping[str, Any], log: ResourceLog) -> bool:
-    """A field that does not exist yet makes it false. So does any other error, since the object may still change; that is logged."""
-    try:
-        found = evaluate(condition, scope)
-    except EvaluationError as error:
-        if not str(error).startswith("there is no field"):
-            log.write(f"{condition.text}: {error}")
+    async def _is_over(self, conditions: Conditions, target: KubernetesObject, object_: Any) -> bool:
+        for line in self._status.news(object_):
+            self._log.write(line)
+        waiting = conditions.held(object_)
+        if not waiting:
+            self._begin()
+        try:
+            over = conditions.hold(str(target), object_, self._log.write)
+        except ResourceFailed:
+            await self._keep_output(object_)
+            raise
+        if over:
+            if conditions.success is not None and conditions.success.text != "true":
+                await self._keep_output(object_)
+            return True
+        going = (object_.get("metadata") or {}).get("deletionTimestamp")
+        self._log.write(
+            f"{target} is {waiting}"
+            if waiting
+            else f"{target} is being deleted"
+            if going
+            else f"waiting for {conditions.waiting_for}"
+        )
         return False
-    if not isinstance(found, bool):
-        log.write(f"{condition.text}: {found!r} is neither true nor false")
-    return found is True
 
+    def _begin(self) -> None:
+        """It waits in no queue any more: its time limit counts from here."""
+        if not self._begun:
+            self._begun = True
+            self._context.inbox.put(AttemptStarted(id=self._spec.id, log=((self._log.name, 0, None),)))
 
-def _why(status: Any) -> str:
-    """The message of the object's own conditions."""
-    conditions = status.get("conditions") if isinstance(status, Mapping) else None
-    told = [
-        one
-        for one in conditions or []
-        if isinstance(one, Mapping) and one.get("status") == "True" and one.get("message")
-    ]
-    message = told[-1]["message"] if told else status.get("message") if isinstance(status, Mapping) else None
-    return f" ({message})" if message else ""
+    async def _keep_output(self, object_: Any) -> None:
+        if self._action.action in MADE:
+            for line in await printed(self._kubectl, object_):
+                self._log.write(line, again=True)
+
+    async def _delete(self, target: KubernetesObject) -> Any:
+        """Over when the object is gone, with its finalizers."""
+        before = await self._kubectl.get(target)
+        if before is None:
+            return None
+        await self._kubectl.delete(target)
+        await self._until_gone(target, before)
+        return before
+
+    async def _until_gone(self, target: KubernetesObject, before: Any) -> None:
+        found, interval = before, PollInterval(self._loop.time())
+        while found is not None and uid_of(found) == uid_of(before):
+            found = await self._poll(target, interval)
+
+    async def _act(self, verb: str, target: KubernetesObject) -> Any:
+        """The object as the cluster has it then."""
+        if verb == "patch":
+            return await self._kubectl.patch(target)
+        if verb == "get":
+            found = await self._kubectl.get(target)
+            if found is None:
+                raise ResourceFailed(f"there is no {target}")
+            return found
+        if verb != "create":
+            return await self._kubectl.act(verb, target)
+        return await self._create(target)
+
+    async def _create(self, target: KubernetesObject) -> Any:
+        """A new object, or that of this attempt from before a crash. Raises ValueError if there is another of its name."""
+        while (created := await self._kubectl.create(target)) is None:
+            found = await self._kubectl.get(target)
+            if found is None:
+                continue
+            target.check_ours(found)
+            if found["metadata"].get("deletionTimestamp"):
+                self._log.write(f"{target} is still being deleted")
+            elif target.is_of_an_earlier_try(found, self._spec.since or self._spec.attempt):
+                self._log.write(f"{target} is that of an earlier try, and is replaced")
+                await self._kubectl.delete_this(found)
+            else:
+                self._log.write("it is there already")
+                return found
+            await self._until_gone(target, found)
+        return created
+
+    async def _poll(self, target: KubernetesObject, interval: PollInterval) -> Any:
+        """Waits a while, then gets the object; None if it is gone. Tries again for some time if the cluster is unreachable."""
+        while True:
+            await asyncio.sleep(interval.pause())
+            try:
+                found = await self._kubectl.get(target)
+            except (UserError, ValueError) as error:
+                self._log.write(f"cannot look: {error}")
+                if self._loop.time() - interval.last > PATIENCE or "Forbidden" in str(error):
+                    raise
+            else:
+                interval.last = self._loop.time()
+                return found
 
 
 def _is_data(value: Any) -> bool:

@@ -94,7 +94,7 @@ def _run_one(
     if not options.dry:
         check_backends(set(on.values()), settings.home, settings.artifacts, os.environ)
     values = parameters.parse(workflow, options.given)
-    submission = Submission(workflow, values, file=file, on=on, **options.submission)
+    submission = Submission(workflow, values, file=file, on=on, scheduler=settings.scheduler, **options.submission)
     functions = submission.pack(settings)
     if options.detach:
         _run_in_background(submission, settings, options.new, output)

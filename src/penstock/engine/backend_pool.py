@@ -9,7 +9,7 @@ from penstock.backends.base import Abilities, AttemptEnded, AttemptSpec, Backend
 from penstock.backends.registry import ELSEWHERE, make_backend
 from penstock.backends.secrets.reveal import guarded, revealed
 from penstock.backends.secrets.sources import SecretSources
-from penstock.graph.model import Action, Container, Function, Pod, Script, Step
+from penstock.graph.model import Action, Container, Function, Pod, Resource, Script, Step
 
 SUSPEND = "suspend"
 """The lane of steps that wait for a person or a time. No backend runs it."""
@@ -80,8 +80,8 @@ class BackendPool:
         return self.on.get(kind, kind)
 
     def is_elsewhere(self, step: Step) -> bool:
-        """Does it run on other machines?"""
-        return self.lane_of(step) in ELSEWHERE
+        """Does it run on other machines? What a resource step makes always does."""
+        return isinstance(step.action, Resource) or self.lane_of(step) in ELSEWHERE
 
     def variant_of(self, step: Step) -> str | None:
         """The result of an image and the result of the same command on this machine are not the same. A faked result is not kept."""

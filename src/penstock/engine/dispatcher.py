@@ -32,7 +32,7 @@ from penstock.engine.steps import Task
 from penstock.engine.timers import TurnTimers
 from penstock.errors import Problem, UserError
 from penstock.expressions.evaluate import EvaluationError
-from penstock.graph.model import MISSING, Outcome, Suspend
+from penstock.graph.model import MISSING, Outcome, Resource, Suspend
 from penstock.graph.stored import Stored
 
 GRACE = 10.0
@@ -148,6 +148,7 @@ class Dispatcher:
             inputs=task.inputs,
             bundle=run.bundle,
             working_directory=run.place,
+            queue=_queue_elsewhere(run, task),
         )
 
     def start(self) -> None:
@@ -502,6 +503,13 @@ class Dispatcher:
     def forget(self, run: ActiveRun) -> None:
         self._stopping.pop(run.number, None)
         self._failed_calls.pop(run.number, None)
+
+
+def _queue_elsewhere(run: ActiveRun, task: Task) -> str:
+    """The queue that what a resource step makes goes into on its cluster: that of the run, if no quota is held for the task here."""
+    if not isinstance(task.action, Resource) or task.state.permits is not None or task.state.exempt:
+        return ""
+    return task.step.queue or run.state.blueprint.workflow.queue or ""
 
 
 def _facts(report: AttemptEnded) -> dict[str, Any]:

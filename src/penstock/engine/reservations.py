@@ -18,6 +18,7 @@ from penstock.engine.podsets import MOST_SHAPES, task_podset
 from penstock.engine.steps import StepState, Task, WorkflowScope
 from penstock.engine.workflow_reservation import WorkflowReservation
 from penstock.graph.model import Step, Unit
+from penstock.plan.elsewhere import of_this_machine
 
 GATE = "penstock/upstream"
 """What keeps a stage out of admission until the steps before it have ended."""
@@ -31,6 +32,8 @@ class QuotaSource(Protocol):
     """What reservations need of the queues. See QuotaReplica."""
 
     scheduler: Scheduler
+    configured: bool
+    """Has anybody configured queues? Else there is this machine to share."""
 
     def submit(self, workload: Workload, run: int, now: float) -> None: ...
 
@@ -380,6 +383,8 @@ class Reservations:
         whole = self._workflows.get(run.number)
         if whole is None:
             workflow = run.state.blueprint.workflow
+            if not self.quota.configured:
+                workflow = of_this_machine(workflow)
             whole = self._workflows[run.number] = WorkflowReservation(run, workflow, run.record.params)
             queue, priority = self.quota.queue_for(workflow.queue), self.quota.priority_of(workflow.priority)
             order = self._next_order()

@@ -23,13 +23,14 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from penstock.errors import DocumentError, Problem, Source, instead, nearest
 from penstock.expressions import types
-from penstock.expressions.parse import Expr, ExpressionError, reference
+from penstock.expressions.parse import Expr, ExpressionError, reference, references
 from penstock.expressions.secret import ROOT as SECRETS
 from penstock.expressions.secret import Secret
+from penstock.expressions.selector import JOINED, PARTS, condition_of
 from penstock.expressions.template import Template, parse_template, show_template
 from penstock.expressions.types import Type
 from penstock.graph import model, quantity
-from penstock.graph.model import ACTIONS, MISSING, Edge, Missing, Step, Workflow
+from penstock.graph.model import ACTIONS, MISSING, Edge, Missing, Resource, Step, Workflow
 from penstock.graph.step_text import StepTexts, canonical
 from penstock.graph.text import Marks, read_json, read_yaml
 
@@ -212,7 +213,9 @@ def _field_encoder(name: str, kind: Any) -> Callable[[Any], Any]:
         return lambda value: int(value) if value.is_integer() else encode_value(value)
     if name == "resources":
         return _encode_resources
-    if name in ("when", "trigger", "condition", "success_condition", "failure_condition") and issubclass(kind, Expr):
+    if name in JOINED and issubclass(kind, Expr):
+        return _encode_condition
+    if name in ("when", "trigger", "condition") and issubclass(kind, Expr):
         return lambda value: value.text
     if name in ("outcomes", "tolerates"):
         return lambda value: sorted(outcome.value for outcome in value)
@@ -221,6 +224,12 @@ def _field_encoder(name: str, kind: Any) -> Callable[[Any], Any]:
     if hasattr(kind, "__dataclass_fields__") and not issubclass(kind, Expr | Template | Type):
         return _encoder(kind)
     return encode_value
+
+
+def _encode_condition(value: Expr) -> str:
+    """What would be read as Argo's form of another condition is marked as an expression."""
+    plain = all(len(path) > 1 or path[0] in PARTS for path in references(value.text))
+    return value.text if plain else show_template(value)
 
 
 def _encode_resources(value: Mapping[str, int]) -> dict[str, Any]:
@@ -428,6 +437,8 @@ class _Reader:
         if name == "resources":
             return self.resources(value, path)
         try:
+            if cls is Resource and name in JOINED and value is not None:
+                return self.condition(value, path, JOINED[name])
             return self.typed(hint, value, path)
         except _Wrong as wrong:
             self.problem(wrong.code, wrong.path, wrong.message, wrong.fix)
@@ -523,6 +534,15 @@ class _Reader:
             )
             raise _Wrong(path, f"expected {wanted}, found {_kind(value)}", hint_text)
         return value
+
+    def condition(self, value: Any, path: str, joined_by: str) -> Expr:
+        """Of a resource step: an expression, or Argo's form of it."""
+        if not isinstance(value, str) or value.lstrip().startswith("${{"):
+            return self.expression(value, path)
+        try:
+            return condition_of(value, joined_by)
+        except ExpressionError as error:
+            raise _bad_expression(path, value, error) from None
 
     def expression(self, value: Any, path: str) -> Expr:
         if isinstance(value, bool):

@@ -275,7 +275,7 @@ class LocalRunner:
             self._host = Host(self.settings, self._on, self._backends)
             self._host.start()
         given = {**by_name(workflow, args, params), **params} if args else params
-        submission = Submission(graph_of(workflow), given, **self._options)
+        submission = Submission(graph_of(workflow), given, scheduler=self.settings.scheduler, **self._options)
         functions = submission.pack(self.settings)
         session = runs.begin(self._host, submission, functions, again=False)
         return Run[Any](session.run, submission.workflow, self.settings, session)

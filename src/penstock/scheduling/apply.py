@@ -15,6 +15,7 @@ from penstock.formats.documents import Document, Library, part
 from penstock.formats.labels import QUEUE
 from penstock.formats.report import Report
 from penstock.scheduling import fields, keys, operators, reading
+from penstock.scheduling.carried import carried, misplaced
 from penstock.scheduling.kinds.table import kind_of
 from penstock.scheduling.model import (
     Binding,
@@ -106,6 +107,7 @@ def schedule_one(
 
 def _schedule(job: JobObject, plugin: SchedulerPlugin, options: Options, result: Scheduled) -> None:
     report = result.report
+    options = replace(options, binding=carried(job, options.binding, report))
     binding = bound(job, plugin, options)
     if job.unknown and plugin.set_scheduler_name(job):
         raise fields.wrong(job.document, ("spec",), job.unknown, job.notes[0][2])
@@ -124,6 +126,7 @@ def _schedule(job: JobObject, plugin: SchedulerPlugin, options: Options, result:
             report.lost("spec", f"{job.title}: {said}", "write their template", job.document.source("spec"))
     if not binding.gang:
         writer.without_gang(job)
+    writer.without_misplaced(bool(plugin.set_scheduler_name(job)))
     _tell(job, gang, report, bool(plugin.set_scheduler_name(job)))
     result.documents += [*gang.documents, writer.data]
     result.jobs.append(ScheduledJob(job, binding, gang))
@@ -148,7 +151,7 @@ def bound(job: JobObject, plugin: SchedulerPlugin, options: Options) -> Binding:
     if options.organisation:
         last = config.job_type(job.kind) if config is not None else job.kind.job_type
         return replace(binding, queue=plugin.queue_name(options.organisation, last))
-    known = _queue_of(job)
+    known = queue_of(job)
     if known:
         return replace(binding, queue=known)
     problem = job.document.problem(
@@ -160,7 +163,8 @@ def bound(job: JobObject, plugin: SchedulerPlugin, options: Options) -> Binding:
     raise UserError(problem)
 
 
-def _queue_of(job: JobObject) -> str:
+def queue_of(job: JobObject) -> str:
+    """The queue that the object names already; empty if it names none."""
     data = job.document.data
     places = [(*job.kind.queue_labels, QUEUE), ("metadata", "labels", keys.YK_QUEUE)]
     for role in job.roles:
@@ -220,6 +224,18 @@ class _Writer:
             if stale:
                 said = f"{job.title}: {', '.join(stale)} taken out, because there is to be no gang"
                 self.report.changed(shown(place), said, "", job.document.source(shown(place)))
+
+    def without_misplaced(self, yunikorn: bool) -> None:
+        """Takes out what nothing reads where it is. The total of a pod group becomes the annotation that it was meant to be."""
+        job = self.job
+        for place, key, said in list(misplaced(job, self.data, yunikorn)):
+            here = self._map(place)
+            value = here.pop(key)
+            if key == keys.POD_GROUP_TOTAL and keys.POD_GROUP in here:
+                self._map((*place[:-1], "annotations")).setdefault(key, str(value))
+            if not here:
+                del self._map(place[:-1])[str(place[-1])]
+            self.report.changed(shown(place), f"{job.title}: {said}", "", job.document.source(shown(place)))
 
     def _map(self, path: Path) -> dict[str, Any]:
         """The map at a place; what is missing on the way is made. Raises DocumentError if something else is in the way."""

@@ -15,6 +15,7 @@ from penstock.formats import registry
 from penstock.formats.report import Report, joined
 from penstock.service import workflows
 from penstock.service.manifests import DOCUMENTS, is_penstock, library_of, read_document, read_workflow, with_neighbours
+from penstock.service.sizing import with_endings
 
 if TYPE_CHECKING:
     from penstock.formats.base import Written
@@ -129,7 +130,12 @@ def write(workflow: Workflow, to: str) -> Conversion:
 def render(workflow: Workflow, to: str) -> Written:
     """The documents of a workflow in a foreign format. Raises UserError with every step that cannot be expressed there."""
     _check(workflow)
-    return registry.write(workflow, to, _bundle(workflow))
+    report = Report()
+    if to == "argo":
+        workflow = with_endings(workflow, report)
+    written = registry.write(workflow, to, _bundle(workflow))
+    written.report.extend(report)
+    return written
 
 
 def _check(workflow: Workflow) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import PlanError, Problem
 from penstock.plan.make import Plan, make, uninterrupted
 from penstock.service import parameters, stores
+from penstock.service.sizing import sized
 from penstock.service.workflows import load, override, unit_from
 from penstock.settings import read
 
@@ -32,7 +33,13 @@ def plan(
         workflow = load(target)
     workflow = override(workflow, queue, priority)
     chosen = None if unit is None else unit_from(unit)
-    return make(workflow, parameters.parse(workflow, given), chosen)
+    params = parameters.parse(workflow, given)
+    return make(sized(workflow, params, read().scheduler).workflow, params, chosen)
+
+
+def sizes_of(found: Plan) -> tuple[Problem, ...]:
+    """What resource steps ask for and is not counted here, as warnings."""
+    return sized(found.workflow, found.params, read().scheduler).warnings
 
 
 def forecast_of(found: Plan) -> Forecast | None:
@@ -94,5 +101,6 @@ def diff(before: str, after: str, given: Sequence[str] = ()) -> PlanDiff:
     plans = []
     for target in (before, after):
         workflow = load(target)
-        plans.append(make(workflow, parameters.parse(workflow, parameters.own_of(workflow, given))))
+        params = parameters.parse(workflow, parameters.own_of(workflow, given))
+        plans.append(make(sized(workflow, params, read().scheduler).workflow, params))
     return diff_plans(*plans)

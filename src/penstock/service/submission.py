@@ -21,6 +21,7 @@ from penstock.graph.model import Workflow
 from penstock.plan.make import Plan, make, uninterrupted
 from penstock.service import input_files, parameters, stores
 from penstock.service.run_records import owner_alive
+from penstock.service.sizing import makes_an_object, on_this_machine, sized
 from penstock.service.workflows import override
 from penstock.settings import Settings
 from penstock.store.drivers.base import read_only
@@ -58,9 +59,11 @@ class Submission:
         priority: str | int | None = None,
         unit: str | None = None,
         queues: str | Path | None = None,
+        scheduler: str = "",
     ) -> None:
         workflow = override(workflow, queue, priority, unit)
         params = parameters.from_python(workflow, params)
+        workflow, self._sizes = sized(workflow, params, scheduler)
         self.queue = queue
         """The queue that was chosen for this run, if it is not the workflow's own."""
         self.queues = queues
@@ -147,7 +150,7 @@ class Submission:
         if not those of the store. Raises UserError; then no queue has changed."""
         if self.options.get("dry"):
             return ()  # a dry run asks for no quota
-        warnings = () if "format" in self.workflow.extra else self._untracked(store)
+        warnings = self._sizes + (() if "format" in self.workflow.extra else self._untracked(store))
         asks = any(step.resources for one in (self.workflow, *self.workflow.definitions) for step in one.steps)
         if self.queues is not None or os.path.isfile("penstock.yaml"):
             from penstock.service.queues import changed_by, from_file
@@ -171,7 +174,9 @@ class Submission:
 
         on = self.options.get("on") or {}
         elsewhere = all(on.get(kind) in ELSEWHERE for kind in KINDS["kubernetes"])
-        found = vet(replica, self.plan, self.queue, elsewhere)
+        plan = self.plan if replica.configured else on_this_machine(self.plan)
+        there = any(makes_an_object(step) for step in self.workflow.steps)  # the queue may be the cluster's
+        found = vet(replica, plan, None if there else self.queue, elsewhere)
         rows = ((kind, text) for kind, _, _, text in queues.queue_objects())
         return found + access.vet(rows, replica, self.plan, user())
 

@@ -42,12 +42,13 @@ def plan(
     As JSON each reservation has its `outlook`: {verdict, queue, tasks, of, behind, stopped, reason}."""
     from penstock.cli.ui import errors, plans, render
     from penstock.service import workflows
-    from penstock.service.plans import access_of, forecast_of, outlook_of
+    from penstock.service.plans import access_of, forecast_of, outlook_of, sizes_of
     from penstock.service.plans import plan as plan_file
 
     found = plan_file(file, given, unit, queue, priority)
     errors.entries(workflows.unknown_fields(file))
     errors.problems(replace(one, severity="warning") for one in workflows.refused(file))
+    errors.problems(sizes_of(found))
     forecast = forecast_of(found)
     outlook = outlook_of(found, queues)
     errors.problems(access_of(found, queues))

@@ -10,10 +10,11 @@ from penstock.plan.diff import PlanDiff, diff
 from penstock.plan.make import make
 from penstock.service import parameters
 from penstock.service.run_records import seconds_of, workflow_of
+from penstock.service.sizing import sized
 from penstock.service.views.listing import run_data
 from penstock.service.views.runs import RunView, overview
 from penstock.service.workflows import load
-from penstock.settings import Settings
+from penstock.settings import Settings, read
 from penstock.store.records import RunRecord
 from penstock.store.sql import Store
 
@@ -93,7 +94,8 @@ def compare_file(store: Store, a: RunRecord | str, b: RunRecord | str, given: Se
             workflow = load(one)
             known = {param.name for param in workflow.params}
             params = {name: value for name, value in recorded.params.items() if name in known}
-            plans.append(make(workflow, {**params, **parameters.parse(workflow, given)}))
+            params = {**params, **parameters.parse(workflow, given)}
+            plans.append(make(sized(workflow, params, read().scheduler).workflow, params))
         else:
             plans.append(make(workflow_of(store, one), one.params))
     return diff(*plans)

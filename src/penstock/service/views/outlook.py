@@ -25,6 +25,7 @@ from penstock.service.feasibility import (
 )
 from penstock.service.machine import machine
 from penstock.service.queues import FILE, Row, is_applied, no_such_queue, read_file, rows_of
+from penstock.service.sizing import on_this_machine
 from penstock.store.records import WorkloadRecord
 from penstock.store.sql import Store
 
@@ -90,8 +91,9 @@ def outlook(plan: Plan, store: Store | None, queues: str | Path | None = None) -
     replica.scheduler.settle(now)
     empty = emptied(replica)
     seen: dict[Any, Outlook] = {}
-    found = {}
-    for one in planned_workloads(replica, plan):
+    elsewhere = Outlook("no queue", detail="runs on the cluster, and there are no queues here")
+    found = {} if replica.configured else {one.name: elsewhere for one in plan.reservations}
+    for one in planned_workloads(replica, plan if replica.configured else on_this_machine(plan)):
         if one.shape not in seen:
             seen[one.shape] = _outlook(replica, empty, one, now)
         found[one.name] = seen[one.shape]

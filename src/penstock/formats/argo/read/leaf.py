@@ -13,11 +13,11 @@ from typing import Any, Final
 from penstock.errors import known_are, nearest
 from penstock.expressions.evaluate import EvaluationError, resolve
 from penstock.expressions.parse import Binary, Call, Const, Expr, Node, reference
+from penstock.expressions.selector import compile_path, json_path
 from penstock.expressions.types import STR, optional
 from penstock.formats.argo.read.arguments import called_name
 from penstock.formats.argo.read.builder import CallScope, listed
 from penstock.formats.argo.read.globals import RUN
-from penstock.formats.argo.read.objects import compile_path, json_path
 from penstock.formats.argo.read.pod import pod_of
 from penstock.formats.argo.read.policy import cache_of, duration_of, locks_of, retry_of, timeout_of
 from penstock.formats.argo.read.remote import http_of, resource_of

@@ -5,17 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from penstock.errors import nearest
 from penstock.expressions.parse import Call, Const, Expr, ExpressionError, Node, reference
-from penstock.formats.argo.read.objects import compile_selector
+from penstock.expressions.selector import compile_selector
 from penstock.formats.argo.read.template import text_of
 from penstock.formats.argo.read.values import TextScope, as_expr, constant, constant_text, expression, value_of
 from penstock.formats.documents import Library, items, part
 from penstock.formats.pods.secrets import from_entry
 from penstock.formats.values import frozen
 from penstock.graph.model import RESOURCE_ACTIONS, Http, Resource, Value
+
+ACCEPTED: Final = Expr("true")
+"""Argo waits for nothing if there is no condition; a resource step of ours waits for the end of kinds that it knows."""
 
 
 def _text(given: Mapping[str, Any], name: str, scope: TextScope, path: str) -> Value:
@@ -54,7 +57,7 @@ def resource_of(given: Mapping[str, Any], scope: TextScope, path: str, extra: di
     return Resource(
         manifest=manifest,
         action=action,
-        success_condition=_selector(given, "successCondition", scope, path),
+        success_condition=_selector(given, "successCondition", scope, path) or ACCEPTED,
         failure_condition=_selector(given, "failureCondition", scope, path),
     )
 
@@ -68,8 +71,9 @@ def _selector(given: Mapping[str, Any], name: str, scope: TextScope, path: str) 
     if known is None:
         scope.notes.lost(scope.document, here, "what it compares with is only known when it runs; it is left out")
         return None
+    joined_by = "&&" if name == "successCondition" else "||"
     try:
-        return as_expr(compile_selector(known), scope, here)
+        return as_expr(compile_selector(known, joined_by), scope, here)
     except ExpressionError as error:
         message = f"{known.strip()[:80]!r} cannot be read: {error}"
         scope.notes.wrong(scope.document, here, "P834", message, "write status.phase == Succeeded")

@@ -140,8 +140,9 @@ def resource(
     """The type of the template, and its outputs."""
     found: dict[str, Any] = {"action": action.action}
     kept = part(step.extra, "argo", "resource")
-    if action.success_condition is not None and "successCondition" not in kept:
-        found["successCondition"] = ", ".join(_requirements(action.success_condition.node, "&&"))
+    success = action.success_condition
+    if success is not None and success.text != "true" and "successCondition" not in kept:
+        found["successCondition"] = ", ".join(_requirements(success.node, "&&"))
     if action.failure_condition is not None and "failureCondition" not in kept:
         found["failureCondition"] = ", ".join(_requirements(action.failure_condition.node, "||"))
     found["manifest"] = manifest(action.manifest, find)
