@@ -18,7 +18,7 @@ from penstock.artifacts.plain import alike, plain
 from penstock.artifacts.rebuild import Misfit, build_of, builder
 from penstock.artifacts.values import dumps, loads
 from penstock.errors import UserError
-from tests.support.declared import DECLARED, Color, Config, Level, Planet
+from tests.support.declared import DECLARED, Color, Config, Level, Plain, Planet
 
 SHIM: dict[str, Any] = {"__name__": "penstock_shim"}
 exec(compile(pkgutil.get_data("penstock.formats", "shim_main.txt") or b"", "shim_main.txt", "exec"), SHIM)
@@ -102,3 +102,44 @@ def test_members_have_names_too_and_nothing_is_none() -> None:
     assert here(Color, None) is None
     with pytest.raises(Misfit):
         here(Literal[1], True)
+
+
+@pytest.mark.parametrize("rebuild", [here, in_a_pod])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"count": "t"},
+        {"count": True},
+        {"count": 1.5},
+        {"rate": "0.5"},
+        {"name": 5},
+        {"on": 1},
+        {"sizes": ["a"]},
+        {"sizes": 5},
+        {"weights": {"a": "b"}},
+        {"weights": [1]},
+        {"most": "a"},
+        {"either": [1]},
+        {"when": 1.5},
+        {"rest": {}},
+        {"more": []},
+        {"seen": "abc"},
+        {"seen": [1]},
+    ],
+)
+def test_plain_fields_are_checked_too(rebuild: Callable[..., Any], wrong: dict[str, Any]) -> None:
+    right = {"count": 1, "rate": 2, "name": "n", "by_number": {"1": "a"}}
+    assert rebuild(Plain, right) == Plain(1, 2, "n", by_number={"1": "a"})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="which is not"):
+        rebuild(Plain, right | wrong)
+
+
+@given(fields=st.dictionaries(st.sampled_from(list(Plain.__dataclass_fields__)), st.recursive(PLAIN, st.lists)))
+def test_both_sides_refuse_the_same_fields(fields: dict[str, Any]) -> None:
+    def said(rebuild: Callable[..., Any]) -> Any:
+        try:
+            return rebuild(Plain, {"count": 1, "rate": 2.5, "name": "n"} | fields)
+        except ValueError:
+            return "refused"
+
+    assert said(here) == said(in_a_pod)

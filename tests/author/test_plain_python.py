@@ -110,6 +110,15 @@ BODIES = [
     "n = 0\nwhile n < 5:\n    n = inc(n)\n    if n > 1:\n        if n == 3:\n            break\n        if even(n):\n            continue\n    n = n + 1\nelse:\n    n = 100\nreturn n",
     "out = []\nfor v in xs:\n    if v < 0:\n        continue\n    out.append(inc(v))\nreturn out",
     "n = 0\nm = 0\nfor v in xs:\n    m = 0\n    while m < 9:\n        m = inc(m)\n        if m > v:\n            break\n    if m == 3:\n        break\n    n = n + m\nreturn [n, m]",
+    # loops that call no task
+    "out = []\nfor v in xs:\n    out.append(v)\nreturn out",
+    "out = []\nfor v in upto(x):\n    if v != 1:\n        out.append(v * x)\nreturn out",
+    "out = []\nfor v in xs:\n    w = v * 2\n    out.append(w + x)\nreturn out",
+    "out = []\nmore = []\nfor v in xs:\n    out.append(v)\n    more.append(-v)\nreturn out + more",
+    "out = []\nfor v in xs:\n    out.append(v)\nfor w in out:\n    out = out + [w]\nreturn out",
+    "out = {}\nfor k, v in d.items():\n    out[k] = v + 1\nreturn out",
+    "out = {}\nout[str(inc(x))] = 1\nreturn out",
+    "out = []\nfor a, c in zip(xs, ws):\n    out.append(c * a)\nreturn out",
     # dicts
     "return {w: inc(v) for w, v in zip(d, d.values())}",
     "return {k: inc(v) for k, v in d.items()}",

@@ -56,6 +56,15 @@ REFUSED = [
     ("y = [1, 2][5]", "[1, 2]", "P312", "fix the"),
     ("y = x + s", "x + s", "P311", "@task"),
     ("a = []\nb = a\na.append(inc(x))", "a.append", "P311", "list of its own"),
+    ("y = [*xs, 4]", "*xs", "P311", "write xs + [4]"),
+    ("y = (1, 2, *xs, *xs, inc(x))", "*xs", "P311", "write [1, 2] + xs + xs + [inc(x)]"),
+    ("y = [*xs]", "*xs", "P311", "write list(xs)"),
+    ("y = {inc(x): 1}", "inc(x)", "P311", "out[k] = v"),
+    ("y = map(inc, xs)", "map(", "P313", "[f(x) for x in xs]"),
+    ("y = filter(even, xs)", "filter(", "P313", "[x for x in xs if …]"),
+    ("y = pow(x, 2)", "pow(", "P313", "x ** y"),
+    ("y = divmod(x, 2)", "divmod(", "P313", "x // y and x % y"),
+    ("for v in xs:\n    pass", "for", "P311", "call a task in it"),
     ("ys = xs\nxs += [inc(x)]", "xs +=", "P311", "list of its own"),
 ]
 

@@ -31,6 +31,7 @@ def test_gate_says_that_something_must_open_the_gates(penstock: Penstock, tmp_pa
     (tmp_path / "w.yaml").write_text(ARGO.replace("WORDS", "echo"))
     found = penstock("gate", "w.yaml")
     assert found.code == 0 and "something must open these gates" in found.err
+    assert "controller of Penstock needs no gates written" in " ".join(found.err.split())
     assert "must open" not in penstock("gate", "w.yaml", "-q").err
     job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}}}\n"
     (tmp_path / "job.yaml").write_text(job)

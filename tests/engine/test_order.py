@@ -86,3 +86,65 @@ def test_also_what_is_ready_because_others_were_skipped(tmp_path_factory, skippe
     found = started(flow(tmp_path_factory.mktemp("skips"), steps))
     ready = [f"a{number}" for number, skip in enumerate(skipped) if not skip]
     assert found == ready + [f"b{number}" for number, skip in enumerate(skipped) if skip]
+
+
+LOOP = ", each: {axes: [{i: [1, 2, 3]}]}"
+MIXED = """
+from penstock import task, workflow
+
+def say(name):
+    with open(SAID, "a") as file:
+        print(name, file=file)
+    return name
+
+@task(cpu=1, cache=False)
+def a(name):
+    return say(name)
+
+@task(cache=False)
+def b(name):
+    return say(name)
+
+@workflow
+def inner(name):
+    b(f"{name}/b")
+    a(f"{name}/a")
+    b(f"{name}/b-2")
+
+@workflow
+def flow():
+    a("a")
+    b("b")
+    a("a-2")
+    inner("inner")
+    b("b-2")
+    [b(f"b-3[{i}]") for i in range(3)]
+    [a(f"a-3[{i}]") for i in range(3)]
+    b("b-4")
+"""
+
+
+def test_steps_that_ask_for_resources_start_among_the_others(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    file = tmp_path / "mixed.py"
+    file.write_text(MIXED.replace("SAID", repr(str(said))))
+    with LocalRunner(jobs=1, home=tmp_path / "home") as runner:
+        assert runner.run(load(str(file))).status == "succeeded"
+    inside = ["inner/b", "inner/a", "inner/b-2"]
+    loops = [f"{name}-3[{number}]" for name in "ba" for number in range(3)]
+    assert said.read_text().split() == ["a", "b", "a-2", *inside, "b-2", *loops, "b-4"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    asks=st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=8),
+    most=st.sampled_from(["", "parallel: 1"]),
+)
+def test_with_and_without_resources(tmp_path_factory, asks: list[tuple[bool, bool]], most: str) -> None:  # type: ignore[no-untyped-def]
+    steps = []
+    for number, (cpu, loop) in enumerate(asks):
+        more = (", resources: {cpu: 1}" if cpu else "") + (LOOP if loop else "")
+        steps.append(f"name: s{number}, script: {{source: 'echo {number}'}}, cache: {{enabled: false}}{more}")
+    found = started(flow(tmp_path_factory.mktemp("mixed"), steps, most))
+    wanted = [[f"s{n}[{i}]" for i in range(3)] if loop else [f"s{n}"] for n, (_, loop) in enumerate(asks)]
+    assert found == [name for names in wanted for name in names]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import resource
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -15,6 +16,7 @@ import pytest
 
 from penstock.expressions.evaluate import EvaluationError, evaluate
 from penstock.expressions.parse import parse
+from penstock.expressions.python import LIST_METHODS, MAP_METHODS, TEXT_METHODS
 from penstock.expressions.signatures import SIGNATURES
 
 SECONDS = 6.0
@@ -71,3 +73,93 @@ def test_a_function_pays_for_its_work(name: str) -> None:
 def test_sorting_pays_for_comparisons(text: str) -> None:
     with pytest.raises(EvaluationError, match=r"takes too long|for lists"):
         evaluate(parse(text), bombs())
+
+
+# -- methods and operators of Python ----------------------------------------------------------------------------------
+
+SOME = 30_000
+ROOM = 1 << 30
+"""What a call may take of the address space beyond what there is: unpaid results break here, and not the machine."""
+ARGUMENTS = ("long", "needle", "middle", "ints", "same", "alike", "map", "many", "range", "little", "nothing")
+RECEIVERS = {
+    "long": TEXT_METHODS, "needle": TEXT_METHODS, "middle": TEXT_METHODS, "nothing": TEXT_METHODS, "same": LIST_METHODS, "alike": LIST_METHODS,
+    "range": LIST_METHODS, "map": MAP_METHODS,
+}  # fmt: skip
+OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
+
+
+@cache
+def smaller() -> dict[str, Any]:
+    """Enough that what does not pay takes gigabytes or seconds, and no more."""
+    long = "a" * SOME
+    half = "a" * (SOME // 4)
+    return bombs() | {
+        "long": long, "needle": "b" + half, "middle": f"{half}b{half}", "same": [long] * (SOME // 4), "ints": list(range(SOME)),
+        "alike": [long[:1000] + str(n) for n in range(SOME // 10)],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as file:
+        taken = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + ROOM, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _pays(text: str) -> None:
+    begun = time.process_time()
+    with contextlib.suppress(EvaluationError):
+        evaluate(parse(text), smaller())
+    taken = time.process_time() - begun
+    assert taken < SECONDS, f"{text} took {taken:.1f} s"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("name", sorted(TEXT_METHODS | LIST_METHODS | MAP_METHODS))
+def test_a_method_pays_for_its_work(name: str) -> None:
+    for of in (one for one, methods in RECEIVERS.items() if name in methods):
+        _pays(f"py_method({of}, '{name}')")
+        for argument in ARGUMENTS:
+            _pays(f"py_method({of}, '{name}', {argument})")
+        for first, second in itertools.product(("nothing", "little", "many", "same", of), repeat=2):
+            _pays(f"py_method({of}, '{name}', {first}, {second})")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_operator_pays_for_its_work(operator: str) -> None:
+    for left, right in itertools.product((*ARGUMENTS, "nested"), repeat=2):
+        _pays(f"py_compare({left}, '{operator}', {right})")
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_the_letters_of_a_text_pay_for_what_is_put_between_them() -> None:
+    with pytest.raises(EvaluationError, match="takes too long"):
+        evaluate(parse("py_method(long, 'join', long)"), smaller())
+
+
+@pytest.mark.parametrize("name", ["rfind", "rindex", "rpartition", "rsplit"])
+def test_a_search_from_the_right_pays_for_each_comparison(name: str) -> None:
+    with pytest.raises(EvaluationError, match="takes too long"):
+        evaluate(parse(f"py_method(long, '{name}', middle)"), smaller())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "py_compare(1, alike, 1)",
+        "py_compare(1, long, 1)",
+        "py_method(1, long)",
+        "py_item(map, long)",
+        "py_method(alike, 'index', long)",
+    ],
+)
+def test_a_message_does_not_repeat_a_large_value(text: str) -> None:
+    with pytest.raises(EvaluationError) as refused:
+        evaluate(parse(text), smaller())
+    assert len(str(refused.value)) < 1000

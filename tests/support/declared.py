@@ -51,6 +51,26 @@ class Config:
     limits: tuple[int, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    """All of its fields are plain data, in every way to declare it."""
+
+    count: int
+    rate: float
+    name: str
+    on: bool = False
+    sizes: list[int] = dataclasses.field(default_factory=list)
+    weights: dict[str, float] = dataclasses.field(default_factory=dict)
+    by_number: dict[int, str] = dataclasses.field(default_factory=dict)
+    most: int | None = None
+    either: typing.Union[int, str] = 0  # noqa: UP007
+    when: datetime.date | int | str = 0
+    rest: list = dataclasses.field(default_factory=list)  # type: ignore[type-arg]
+    more: dict = dataclasses.field(default_factory=dict)  # type: ignore[type-arg]
+    anything: Any = None
+    seen: typing.Sequence[str] = dataclasses.field(default_factory=list)
+
+
 class Score(NamedTuple):
     loss: decimal.Decimal
     level: Level
@@ -77,6 +97,23 @@ CONFIGS = st.builds(
     st.none() | PATHS,
     st.lists(st.integers(), max_size=3).map(tuple),
 )
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+PLAINS = st.builds(
+    Plain,
+    st.integers(),
+    FINITE,
+    TEXT,
+    st.booleans(),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(TEXT, FINITE, max_size=2),
+    most=st.none() | st.integers(),
+    either=st.integers() | TEXT,
+    when=st.integers() | st.dates(),
+    rest=st.lists(st.integers() | TEXT, max_size=2),
+    more=st.dictionaries(TEXT, TEXT, max_size=2),
+    anything=st.integers() | TEXT,
+    seen=st.lists(TEXT, max_size=2),
+)
 DECLARED: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "color": (Color, st.sampled_from(Color)),
     "level": (Level, st.sampled_from(Level)),
@@ -85,6 +122,7 @@ DECLARED: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "right": (Right, st.sampled_from([Right.READ, Right.READ | Right.WRITE])),
     "word": (Literal["a", "b", 1], st.sampled_from(["a", "b", 1])),
     "config": (Config, CONFIGS),
+    "plain": (Plain, PLAINS),
     "score": (Score, st.builds(Score, DECIMALS, st.sampled_from(Level))),
     "model": (Model, st.builds(Model, name=TEXT, mode=st.sampled_from(Mode), at=NAIVE)),
     "day": (datetime.date, st.dates()),
@@ -114,6 +152,7 @@ EXAMPLES: dict[str, Any] = {
     "right": Right.READ | Right.WRITE,
     "word": "b",
     "config": _CONFIG,
+    "plain": Plain(1, 0.5, "n", sizes=[1], weights={"a": 1.5}),
     "score": Score(decimal.Decimal("1.10"), Level.LOW),
     "model": Model(name="m", mode=Mode.FAST, at=datetime.datetime(2024, 5, 17, 12, 30)),
     "day": _DAY,

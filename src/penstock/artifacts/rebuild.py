@@ -106,8 +106,9 @@ def _is_plain(note: Any) -> bool:
     return note in (int, float, str, bool, None, list, dict, object)
 
 
-def build_of(hint: Any, depth: int = 0) -> Build | None:
-    """What makes a value of this annotation out of plain data; None if plain data is right."""
+def build_of(hint: Any, depth: int = 0, exact: bool = False) -> Build | None:
+    """What makes a value of this annotation out of plain data; None if plain data is right. `exact`: numbers, texts, lists and dicts are
+    compared with the annotation too. Parameters of a step need that not, since their types are those of its inputs."""
     import types
     import typing
 
@@ -115,17 +116,19 @@ def build_of(hint: Any, depth: int = 0) -> Build | None:
         return None
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        return build_of(args[0], depth)
+        return build_of(args[0], depth, exact)
     if origin is typing.Literal:
         return _literal(args)
     if origin in (typing.Union, types.UnionType):
-        return _union(args, depth)
+        return _union(args, depth, exact)
+    if exact and (hint in _KINDS or hint in (list, dict, tuple, set, frozenset)):
+        return functools.partial(_exactly, hint)
     if hint is str:
         return lambda value: str(value) if isinstance(value, PurePath) else value
     if origin is not None:
-        return _container(origin, args, depth)
+        return _container(origin, args, depth, exact)
     if hasattr(hint, "__supertype__"):
-        return build_of(hint.__supertype__, depth + 1)
+        return build_of(hint.__supertype__, depth + 1, exact)
     if not isinstance(hint, type):
         return None
     if hint in (tuple, set, frozenset):
@@ -137,6 +140,26 @@ def build_of(hint: Any, depth: int = 0) -> Build | None:
     if (hint.__module__, hint.__name__) in TEXTS:
         return _text(hint)
     return _class(hint, depth)
+
+
+_KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "text"),
+}
+
+
+def _exactly(hint: Any, value: Any) -> Any:
+    if value is None or not is_data(value):
+        return str(value) if hint is str and isinstance(value, PurePath) else value
+    if hint not in _KINDS:
+        wanted = dict if hint is dict else list
+        return hint(value) if isinstance(value, wanted) else _object(value, f"a {wanted.__name__}")
+    kinds, wanted_text = _KINDS[hint]
+    if isinstance(value, bool) != (hint is bool) or not isinstance(value, kinds):
+        raise Misfit(value, wanted_text, f"give {wanted_text}")
+    return value
 
 
 def is_data(value: Any) -> bool:
@@ -222,45 +245,65 @@ def _choose(value: Any, allowed: Mapping[str, Any]) -> str:
     return f"use one of {', '.join(found[:50])}{', …' if len(found) > 50 else ''}"
 
 
-def _union(args: tuple[Any, ...], depth: int) -> Build | None:
+def _union(args: tuple[Any, ...], depth: int, exact: bool) -> Build | None:
     inner = [arg for arg in args if arg is not type(None)]
-    if str in inner:  # a path that arrives as text may have been text
+    rest = [arg for arg in inner if arg is str]
+    if rest:  # a path that arrives as text may have been text
         inner = [arg for arg in inner if arg is not str and not (isinstance(arg, type) and issubclass(arg, PurePath))]
-    builds = [build for arg in inner if (build := build_of(arg, depth + 1)) is not None]
-    if not builds:
+    builds: list[Build] = []
+    for arg in inner:
+        if build_of(arg, depth + 1) is None:
+            rest.append(arg)
+        else:
+            builds.append(build_of(arg, depth + 1, exact) or _same)
+    if not builds and not exact:
         return None
-    return functools.partial(_one_of, builds, str in args or len(builds) < len(inner))
+    plainly: list[Build] = [_same] * bool(rest)
+    if exact:
+        plainly = [build_of(arg, depth + 1, True) or _same for arg in rest]
+    return functools.partial(_one_of, builds, plainly)
 
 
-def _one_of(builds: list[Build], others: bool, value: Any) -> Any:
-    """`others`: some of the union's types need no building, so that a value which fits none of the builds may be right."""
+def _one_of(builds: list[Build], plainly: list[Build], value: Any) -> Any:
+    """`plainly`: those of the union's types that need no building. A value which fits none of the builds may be one of them."""
     if value is None:
         return None
+    found, wrong = _fitting(builds, value)
+    if not found:
+        found, other = _fitting(plainly, value)
+        problem = wrong or other
+        if not found and problem is not None:
+            raise problem
+    exact = [one for one in found if plain(one) == value] if len(found) > 1 else found
+    # Which of several classes a map was cannot be told.
+    return exact[0] if exact and (len(exact) == 1 or not isinstance(value, dict)) else value
+
+
+def _fitting(builds: list[Build], value: Any) -> tuple[list[Any], Misfit | None]:
     found, wrong = [], None
     for build in builds:
         try:
             found.append(build(value))
         except Misfit as error:
             wrong = wrong or error
-    if wrong is not None and not found and not others:
-        raise wrong
-    exact = [one for one in found if plain(one) == value] if len(found) > 1 else found
-    # Which of several classes a map was cannot be told.
-    return exact[0] if exact and (len(exact) == 1 or not isinstance(value, dict)) else value
+    return found, wrong
 
 
-def _container(origin: Any, args: tuple[Any, ...], depth: int) -> Build | None:
+def _container(origin: Any, args: tuple[Any, ...], depth: int, exact: bool) -> Build | None:
     if not isinstance(origin, type) or not issubclass(origin, Iterable):
-        return build_of(origin, depth + 1)
+        return build_of(origin, depth + 1, exact)
     if issubclass(origin, Mapping):
-        keys, items = (build_of(arg, depth + 1) for arg in args) if len(args) == 2 else (None, None)
-        if (keys is None and items is None) or (args[0] is str and items is None):
+        keys = (
+            build_of(args[0], depth + 1) if len(args) == 2 else None
+        )  # keys are text between steps, whatever is declared
+        items = build_of(args[1], depth + 1, exact) if len(args) == 2 else None
+        if not exact and ((keys is None and items is None) or (args[0] is str and items is None)):
             return None
         return functools.partial(_map, keys or _same, items or _same)
     if origin is tuple and args and args[-1] is not Ellipsis:
-        return functools.partial(_tuple, [build_of(arg, depth + 1) or _same for arg in args])
-    item = build_of(args[0], depth + 1) if args else None
-    if item is None and origin not in (tuple, set, frozenset):
+        return functools.partial(_tuple, [build_of(arg, depth + 1, exact) or _same for arg in args])
+    item = build_of(args[0], depth + 1, exact) if args else None
+    if not exact and item is None and origin not in (tuple, set, frozenset):
         return None
     return functools.partial(_list, origin if origin in (tuple, set, frozenset) else list, item or _same)
 
@@ -313,7 +356,7 @@ def _class(cls: Any, depth: int) -> Build | None:
         hints = typing.get_type_hints(cls)
     except Exception:
         hints = {}
-    builds = {name: build_of(hints[name], depth + 1) or _same for name in names if name in hints}
+    builds = {name: build_of(hints[name], depth + 1, exact=True) or _same for name in names if name in hints}
     import inspect
 
     signature = inspect.signature(cls)

@@ -320,6 +320,8 @@ class Engine:
         opened = False
         self._more = False
         while True:
+            if not self._stopping:
+                self._enter_calls()  # what is inside may want quota, and must not start after what is written behind it
             if self.admission.pending(self.runs):
                 opened = self._begin(opened)
                 self.admission.decide(self.runs, self._stopping)
@@ -346,10 +348,7 @@ class Engine:
             self.journal.begin()
         return True
 
-    def _take(self) -> list[Launch]:
-        """Tasks that may start, as far as the backends have room."""
-        wanted: list[Launch] = []
-        rooms: dict[str, int] = {}
+    def _enter_calls(self) -> None:
         for run in list(self.runs.values()):
             ready = run.state.ready
             if ready.held:
@@ -358,7 +357,13 @@ class Engine:
                 ready.enter_calls()
             while self.flights.resolve_calls(run, self.runs):
                 ready.enter_calls()
-            for lane, queue in list(ready.lanes.items()):
+
+    def _take(self) -> list[Launch]:
+        """Tasks that may start, as far as the backends have room."""
+        wanted: list[Launch] = []
+        rooms: dict[str, int] = {}
+        for run in list(self.runs.values()):
+            for lane, queue in list(run.state.ready.lanes.items()):
                 if queue:
                     for task in self._take_from(run, lane, rooms, len(wanted)):
                         wanted.append((run, task, lane))

@@ -1,28 +1,25 @@
 """Which tasks of a run may start next, and in which order. Owned by RunState, which makes the tasks.
 
-Steps start in the order in which they are ready, and those that are ready together in source order, also if one of them is a call.
-A task that needs quota waits for a permit before it gets into a lane. A lane is the queue of one backend. Where the run limits how
-many tasks run at a time, tasks beyond the limit are held back.
+Steps start in the order in which they are ready, and those that are ready together in source order, also if one of them is a call or
+needs quota: a step has its place from the moment when it is ready, and keeps it. A task that needs quota waits for a permit before it
+gets into a lane. A lane is the queue of one backend. Where the run limits how many tasks run at a time, tasks beyond the limit are held
+back.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from penstock.engine.effects import CallReady, Emit, QuotaFreed, QuotaWanted
+from penstock.engine.lane import Lane
 from penstock.engine.steps import StepState, Task, WorkflowScope
 from penstock.graph.model import Step
 
 _AHEAD: Final = 4096
 """Ready tasks beyond which no further called workflow is entered."""
-
-
-def _place(one: StepState | Task) -> tuple[int, ...]:
-    return one.state.place if isinstance(one, Task) else one.place
 
 
 class TaskSource(Protocol):
@@ -55,7 +52,7 @@ class ReadyQueue:
         self.source = source
         self.lane_of = lane_of
         self.emit = emit
-        self.lanes: dict[str, deque[StepState | Task]] = {}
+        self.lanes: dict[str, Lane] = {}
         """Backend -> what may start there: tasks, and steps that still have tasks to make."""
         self.calls: deque[StepState | Task] = deque()
         """Called workflows that have not been entered."""
@@ -63,7 +60,7 @@ class ReadyQueue:
         """How many tasks of the run may run at a time; None: any number."""
         self.busy = 0
         """How many count against that now."""
-        self.held: deque[StepState | Task] = deque()
+        self.held = Lane()
         """What waits because too many run."""
         self.entering: tuple[int, ...] = ()
         """The place of the call whose workflow begins now: its first steps stand where the call stands."""
@@ -79,16 +76,16 @@ class ReadyQueue:
         queue = self.lanes.get(lane)
         live = self.source.live
         while queue and len(found) < room:
-            head = queue[0]
+            head = queue.head
             if room_for is not None and len(found) >= room_for(head.step if isinstance(head, Task) else head.plan.step):
                 break
             if isinstance(head, Task):
-                queue.popleft()
+                queue.pop()
                 if head.path in live and (self.most is None or self._count(head)):
                     found.append(head)
                 continue
             if not self._may_go_on(head):
-                queue.popleft()
+                queue.pop()
                 continue
             task = self._make(head)
             if task is not None:
@@ -159,7 +156,7 @@ class ReadyQueue:
             scope.blocked.append(state)
             return False
         if self.most is not None and not permitted and self.busy >= self.most and self._limited(state):
-            self.held.append(state)
+            self.held.add(state)
             return False
         return True
 
@@ -172,7 +169,7 @@ class ReadyQueue:
         while many and state.line:
             task = state.line.popleft()
             task.permit = permit
-            lane.append(task)
+            lane.add(task)
             many -= 1
         if many:
             state.permits += [permit] * many
@@ -200,10 +197,8 @@ class ReadyQueue:
         """Its permit is taken away. It waits for quota again, unless it is being started or retried."""
         task.permit = None
         lane = self.lanes.get(self.lane_of(task.step))
-        if lane is not None:
-            with suppress(ValueError):
-                lane.remove(task)
-                self.again(task)
+        if lane is not None and lane.remove(task):
+            self.again(task)
 
     # -- how many run at a time in the whole run ----------------------------------------------------------------------
 
@@ -219,7 +214,7 @@ class ReadyQueue:
         if task.counted or task.state.plan.inner is not None or not task.state.plan.slot:
             return True
         if self.busy >= self.most and self._limited(task.state):
-            self.held.append(task)
+            self.held.add(task)
             return False
         task.counted = True
         self.busy += 1
@@ -234,10 +229,10 @@ class ReadyQueue:
         """Queue again what was held back, as far as the limit allows."""
         room = (self.most or 0) - self.busy
         while self.held and (room > 0 or self.source.root.phase != "main"):
-            head = self.held.popleft()
+            head = self.held.pop()
             if isinstance(head, Task):
                 if head.path in self.source.live:
-                    self._lane(head.step).append(head)
+                    self._lane(head.step).add(head)
                     room -= 1
                 continue
             head.queued = False
@@ -247,36 +242,33 @@ class ReadyQueue:
 
     # -- adding -------------------------------------------------------------------------------------------------------
 
-    def _lane(self, step: Step) -> deque[StepState | Task]:
+    def _lane(self, step: Step) -> Lane:
         name = self.lane_of(step)
         lane = self.lanes.get(name)
         if lane is None:
-            lane = self.lanes[name] = deque()
+            lane = self.lanes[name] = Lane()
         return lane
 
     def add_step(self, state: StepState) -> None:
         if state.queued or not state.open:
             return
+        if not state.place:
+            self._added += 1
+            state.place = (*self.entering, self._added)
         if state.permits is not None and not state.permits:
             self.emit(QuotaWanted(state))
             return
         state.queued = True
-        self._added += 1
-        state.place = (*self.entering, self._added)
         if state.plan.inner is not None:
             self.calls.append(state)
-            return
-        lane = self._lane(state.plan.step)
-        if self.entering and lane and _place(lane[-1]) > state.place:
-            lane.insert(bisect_right(lane, state.place, key=_place), state)
         else:
-            lane.append(state)
+            self._lane(state.plan.step).add(state)
 
     def add_task(self, task: Task) -> None:
         if task.state.plan.inner is not None:
             self.calls.append(task)
         else:
-            self._lane(task.step).appendleft(task)
+            self._lane(task.step).put_ahead(task)
 
     def again(self, task: Task) -> None:
         """The task is to be started once more."""
@@ -287,4 +279,4 @@ class ReadyQueue:
                 state.line.appendleft(task)
                 return
             task.permit = state.permits.pop()  # the task that the permit was for asks again
-        self._lane(task.step).appendleft(task)
+        self._lane(task.step).put_ahead(task)

@@ -102,7 +102,7 @@ class StepState:
         """Of while loops: the round each item is in."""
         self.queued = False
         self.place: tuple[int, ...] = ()
-        """When it was queued, among all steps; of what begins with a called workflow: where the call stands, and when after that."""
+        """When it was ready first, among all steps; of what begins with a called workflow: where the call stands, and when after that."""
         self.permits: list[Any] | None = None
         """One for each further task that has been admitted. None: it does not queue."""
         self.line: deque[Task] = deque()

@@ -11,9 +11,11 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from penstock.expressions.plain import EvaluationError, Meter, as_lists, bounded, kind, weigh
+from penstock.expressions.plain import EvaluationError, Meter, as_lists, bounded, brief, kind, weigh
 
 _LISTS = (list, tuple, range)
+_MESSAGE = 300
+"""Letters of a message of Python: some repeat the value."""
 _RAISED = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
 
 
@@ -22,7 +24,7 @@ def _computed(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
     try:
         found = function(*args, **named)
     except _RAISED as error:
-        raise EvaluationError(f"{type(error).__name__}: {error}") from None
+        raise EvaluationError(f"{type(error).__name__}: {str(error)[:_MESSAGE]}") from None
     if isinstance(found, complex):
         raise EvaluationError(f"{found} is a complex number, which cannot be passed between steps")
     return bounded(found)
@@ -101,7 +103,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 def compare(run: Meter, left: Any, op: Any, right: Any) -> bool:
     if not isinstance(op, str) or op not in _COMPARE:
-        raise EvaluationError(f"{op!r} does not compare")
+        raise EvaluationError(f"{brief(op)} does not compare")
     return bool(_computed(_COMPARE[op], _whole(run, left), _whole(run, right)))
 
 
@@ -224,6 +226,10 @@ LIST_METHODS = frozenset(("count", "index"))
 MAP_METHODS = frozenset(("get", "items", "keys", "values"))
 
 
+_BACKWARDS = frozenset(("rfind", "rindex", "rpartition", "rsplit"))
+"""Python compares the whole at each place, while a search forwards goes through the text once."""
+
+
 def method(run: Meter, of: Any, name: Any, *args: Any) -> Any:
     """`of.name(…)`"""
     if not isinstance(name, str):
@@ -231,19 +237,24 @@ def method(run: Meter, of: Any, name: Any, *args: Any) -> Any:
     if isinstance(of, str) and name in TEXT_METHODS:
         return _of_text(run, of, name, args)
     if isinstance(of, _LISTS) and name in LIST_METHODS:
-        return _computed(getattr(_whole(run, list(of)), name), *(_whole(run, arg) for arg in args))
+        return _computed(getattr(_whole(run, of), name), *(_whole(run, arg) for arg in args))
     if isinstance(of, Mapping) and name in MAP_METHODS:
         run.spend(1 if name == "get" else 2 * len(of))
         found = _computed(getattr(dict(of) if name != "get" else of, name), *args)
         return found if name == "get" else [list(one) if name == "items" else one for one in found]
-    raise EvaluationError(f"AttributeError: {kind(of)} has no method {name!r} in a workflow")
+    raise EvaluationError(f"AttributeError: {kind(of)} has no method {brief(name)} in a workflow")
 
 
 def _of_text(run: Meter, of: str, name: str, args: tuple[Any, ...]) -> Any:
     given = [tuple(arg) if name in ("startswith", "endswith") and isinstance(arg, list) else arg for arg in args]
     size = len(of) + sum(weigh(arg, ranges=True) * 16 + len(arg) for arg in args if isinstance(arg, (*_LISTS, str)))
-    if name == "join" and args and isinstance(args[0], _LISTS):
+    if name == "join" and args and isinstance(args[0], (*_LISTS, str)):
         size += len(of) * len(args[0])
+    elif name in _BACKWARDS and args and isinstance(args[0], str):
+        size += max(len(of) - len(args[0]), 0) * len(args[0])
+    elif name in ("strip", "lstrip", "rstrip") and args and isinstance(args[0], str):
+        size += len(of) * len(set(args[0]))
+        given = ["".join(set(args[0])), *args[1:]]
     elif name == "replace" and len(args) > 1 and isinstance(args[0], str) and isinstance(args[1], str):
         size += of.count(args[0]) * len(args[1])
     elif name in ("center", "ljust", "rjust", "zfill") and args and isinstance(args[0], int):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TARGETS = ("argo", "tekton", "jobset", "job", "penstock", "python", "mermaid", "dot")
 """For the help. Formats of other packages come on top: see formats.registry."""
-OPENING = "something must open these gates, or the workflow waits for ever. Penstock has no controller for that yet; penstock gate --help says how"
+OPENING = "something must open these gates, or the workflow waits for ever. penstock gate --help says how; a cluster with the controller of Penstock needs no gates written: it queues what has the label"
 """For everything that Kueue does not open by itself."""
 IDLE = "nothing here asks for resources (requests of cpu, memory, …), so nothing waits: there are no gates"
 OWN = ("penstock", "python", "mermaid", "dot")

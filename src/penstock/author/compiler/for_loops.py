@@ -102,11 +102,26 @@ class ForLoops:
         from_round_to_round = (assigned & read_before_assigned(body)) | (set(changes(body)) - collected.keys())
         out_of_the_loop = (assigned | names_assigned([statement.target])) & live
         carried = sorted(from_round_to_round | out_of_the_loop)
-        if carried or stopped or not self._callees.any_called(*body):
-            self._one_by_one(statement, live, carried, stopped)
+        if not (carried or stopped or self._callees.any_called(*body)) and len(collected) == len(body) == 1:
+            (name,) = collected
+            self._listed(statement, name, collected[name], filters)
+        elif carried or stopped or not self._callees.any_called(*body):
+            self._one_by_one(statement, live, carried or sorted(collected), stopped)
         else:
             inner = ast.copy_location(ast.For(statement.target, statement.iter, body, []), statement)
             self._for_each(inner, collected, filters)
+
+    def _listed(self, statement: ast.For, name: str, element: _Element, filters: list[ast.expr]) -> None:
+        """A loop that does nothing but make a list or a dict, without a task: as a comprehension."""
+        generator = ast.comprehension(target=statement.target, iter=statement.iter, ifs=filters, is_async=0)
+        if element.key is None:
+            made = self._comprehensions.comprehension(
+                ast.copy_location(ast.ListComp(element.value, [generator]), statement)
+            )
+        else:
+            dictionary = ast.copy_location(ast.DictComp(element.key, element.value, [generator]), statement)
+            made = self._comprehensions.dictionary(dictionary)
+        self._scopes.bind(name, made)
 
     def _filtered(self, body: list[ast.stmt]) -> tuple[list[ast.expr], list[ast.stmt]]:
         """The conditions around everything that a round does, and what it does."""

@@ -51,16 +51,25 @@ class Literals:
         return found
 
     def list(self, node: ast.List) -> Symbol:
+        self._refuse_stars(node)
         items = tuple(map(self._expressions.lower, node.elts))
         if all(isinstance(item, Static) for item in items):
             return Static([item.value for item in items if isinstance(item, Static)])
         return Seq(items)
 
     def tuple(self, node: ast.Tuple) -> Symbol:
+        self._refuse_stars(node)
         items = tuple(map(self._expressions.lower, node.elts))
         if all(isinstance(item, Static) for item in items):
             return Static(tuple(item.value for item in items if isinstance(item, Static)))
         return Seq(items, is_tuple=True)
+
+    def _refuse_stars(self, node: ast.List | ast.Tuple) -> None:
+        star = next((one for one in node.elts if isinstance(one, ast.Starred)), None)
+        if star is not None:
+            raise self._refusals.error(
+                "P311", star, "* in a list has no meaning in a workflow", f"write {_added(node)}"
+            )
 
     def dict(self, node: ast.Dict) -> Symbol:
         pairs: list[tuple[str, Symbol]] = []
@@ -70,7 +79,8 @@ class Literals:
             key = self._expressions.lower(key_node)
             if not isinstance(key, Static) or not isinstance(key.value, str):
                 message = "the key of a dict must be text that is known now"
-                raise self._refusals.error("P311", key_node, message, "write a constant")
+                fix = "write a constant; or begin with out = {}, and write out[k] = v"
+                raise self._refusals.error("P311", key_node, message, fix)
             pairs.append((key.value, self._expressions.lower(value_node)))
         if all(isinstance(value, Static) for _, value in pairs):
             return Static({key: value.value for key, value in pairs if isinstance(value, Static)})
@@ -120,3 +130,19 @@ class Literals:
             return format(str(value) if item.conversion == ord("s") else value, spec)
         except (ValueError, TypeError) as error:
             raise self._refusals.error("P311", item, f"this does not format: {error}", "fix the format") from None
+
+
+def _added(node: ast.List | ast.Tuple) -> str:
+    """`xs + [4]` for `[*xs, 4]`."""
+    parts: list[str] = []
+    plain: list[str] = []
+    for one in [*node.elts, None]:
+        if one is not None and not isinstance(one, ast.Starred):
+            plain.append(ast.unparse(one))
+            continue
+        if plain:
+            parts.append(f"[{', '.join(plain)}]")
+        plain = []
+        if one is not None:
+            parts.append(ast.unparse(one.value))
+    return " + ".join(parts) if len(parts) > 1 else f"list({parts[0]})"

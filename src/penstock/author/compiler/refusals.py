@@ -47,6 +47,14 @@ _INSTEAD: dict[type[ast.AST], tuple[str, str]] = {
     ast.Starred: ("*", "pass each argument by name"),
 }
 
+_WRITE_INSTEAD: tuple[tuple[object, str], ...] = (
+    (map, "write a comprehension: [f(x) for x in xs]"),
+    (filter, "write a comprehension: [x for x in xs if …]"),
+    (pow, "write x ** y"),
+    (divmod, "write x // y and x % y"),
+)
+"""Builtins that have another form."""
+
 
 class Refusals:
     """Makes the errors of one compilation. Each error points into the source of the function."""
@@ -109,6 +117,9 @@ def with_article(type_: Type) -> str:
 
 def how_to_call(value: Any) -> str:
     """What to do with a function that is not a task."""
+    instead = next((instead for known, instead in _WRITE_INSTEAD if known is value), None)
+    if instead is not None:
+        return instead
     if value is print or getattr(value, "__module__", "") == "logging":
         return "call it inside a @task (penstock logs shows what tasks print), or return the value: the result is shown"
     if isinstance(value, types.FunctionType):

@@ -91,8 +91,9 @@ def gate(file: str, unit: str, by: str, out: Path | None, report: Path | None, q
 
     The queue is the one in the label kueue.x-k8s.io/queue-name. penstock ungate removes all of this.
 
-    Something must open the gates, or the workflow waits for ever. Penstock has no controller for that yet: open them with
-    `argo resume` (or `kubectl patch`), or with a controller of your own. Kueue itself opens a JobSet or Job that waits as a whole.
+    Something must open the gates, or the workflow waits for ever: `argo resume`, `kubectl patch`, or a controller of your own. Kueue
+    itself opens a JobSet or Job that waits as a whole. On a cluster with Penstock's controller (penstock controller) do not gate
+    manifests: it holds back whatever has the queue's label, and lets it go when Kueue admits it.
 
     \b
     penstock gate workflow.yaml > gated.yaml
