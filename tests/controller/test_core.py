@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.controller.coverage import is_gated
+from penstock.controller.engine import Unit
 from penstock.controller.objects import Object, annotations_of, holds, is_deleted, labels_of, name_of, part, uid_of
 from penstock.formats.pods.requests import amounts
 from tests.controller.model import Cluster, Conflict, control, look
@@ -257,6 +258,50 @@ def test_by_reuse_a_stage_takes_over_what_an_equal_one_before_it_held() -> None:
     assert len(held) == 1, held
     settle(cluster)
     assert over(cluster) and all(holds(one, "Finished") for one in cluster.of("workloads"))
+
+
+def queues_of(cluster: Cluster) -> dict[str, list[str]]:
+    """Queue -> the tasks of its Workloads."""
+    found: dict[str, list[str]] = {}
+    for one in cluster.of("workloads"):
+        tasks = json.loads(annotations_of(one).get("penstock/tasks") or "[]")
+        found[part(one, "spec")["queueName"]] = sorted(found.get(part(one, "spec")["queueName"], []) + tasks)
+    return found
+
+
+@pytest.mark.parametrize("unit", ["task", "stage"])
+def test_pods_wait_in_the_queues_that_their_templates_name(unit: Unit) -> None:
+    """By stage, steps of one group with different queues have a Workload in each."""
+    cluster = Cluster()
+    step = {"name": "s", "pods": 3, "cpu": "1", "gang": True, "queues": ["", "gpus", "gpus"]}
+    cluster.submit("a", [step, STEPS[0]], "argo", unit)
+    cluster.quota = 0
+    for _ in range(8):
+        cluster.now += 3
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+    gpus = queues_of(cluster)["gpus"]
+    assert len(gpus) == 2 and all(".s-1" in one or ".s-2" in one for one in gpus)
+    assert [one for one in queues_of(cluster)["q"] if one][0].endswith(".s-0")
+    cluster.quota = 3000
+    settle(cluster)
+    assert over(cluster) and all(holds(one, "Finished") for one in cluster.of("workloads"))
+
+
+def test_a_pod_waits_until_argo_says_which_template_it_is() -> None:
+    """A template of another document names its queue; Argo writes the node after the pod."""
+    cluster = Cluster()
+    cluster.submit("a", STEPS[:1], "argo", "task")
+    (main,) = cluster.mains
+    main["metadata"]["annotations"]["penstock/queues"] = json.dumps({"namespaced/lib/fetch": "gpus"})
+    cluster.engine_step()
+    nodes = main["status"]["nodes"]
+    (key,) = [key for key, one in nodes.items() if one["type"] == "Pod"]
+    late = nodes.pop(key) | {"templateRef": {"name": "lib", "template": "fetch"}}
+    control(cluster)
+    assert not cluster.of("workloads") and look(cluster, main).again
+    nodes[key] = late
+    control(cluster)
+    assert [part(one, "spec")["queueName"] for one in cluster.of("workloads")] == ["gpus"]
 
 
 def test_what_can_never_fit_is_said_with_the_fix() -> None:

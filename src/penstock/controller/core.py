@@ -47,7 +47,7 @@ from penstock.controller.objects import (
     part,
     rows,
 )
-from penstock.controller.sizing import created_at, ended_at, has_run, over_for_good, shape_of
+from penstock.controller.sizing import created_at, ended_at, has_run, over_for_good, queues_of, shape_of
 from penstock.controller.workload import Workload
 
 MOST_PLACES = 100
@@ -568,7 +568,11 @@ class _Turn:
             elif answer == "uncovered":
                 uncovered.setdefault(task.stage, []).append((task, pod))
         for key, pods in uncovered.items():
-            self._size(stages[key], pods)
+            by_queue, untold = queues_of(pods, self.queue, self._queue_of(stages[key]), self.now)
+            if untold:
+                self._look_again(0.5)
+            for queue, some in by_queue.items():
+                self._size(replace(stages[key], queue=queue), some)
 
     def _release(self, pod: Object, grant: Grant) -> None:
         body = released(pod, grant)

@@ -94,6 +94,8 @@ class Task:
     """The key of its stage. Empty: exempt, it never waits (exit handlers, hooks, finally)."""
     name: str
     """Unique in the stage. A pod that is made again for the same task, after a retry or an eviction, has the same."""
+    queue: str | None = ""
+    """The queue that it names, if its pod has no label that says so and the stage says no other. None: not known yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from penstock.controller import names
 from penstock.controller.engine import Adjusted, Observed, Opening, Outcome, Shape, Stage, State, Task, Unit, View
 from penstock.controller.engines.argo.adjust import CLUSTER_TEMPLATES, TEMPLATES, adjust
 from penstock.controller.engines.argo.nodes import Node, Nodes, nodes_of
+from penstock.controller.engines.argo.queues import queue_of_node
 from penstock.controller.engines.argo.static import STAGES, order, read
 from penstock.controller.engines.argo.stopping import OPENED, WHOLE, WORKFLOWS, Stopping, is_stopping, under_way
 from penstock.controller.objects import Lookup, Object, Write, annotations_of, labels_of, name_of, namespace_of, part
@@ -60,7 +61,7 @@ class ArgoEngine:
         if found.exempt:
             return Task("", name)
         stage = WHOLE if unit == "workflow" else nodes.key_of.get(found.name, found.name)
-        return Task(stage, nodes.task_name(name))
+        return Task(stage, nodes.task_name(name), queue_of_node(seen.main, nodes.by_name.get(name)))
 
     def open(self, seen: Observed, unit: Unit, stage: Stage, opening: Opening) -> Sequence[Write]:
         if is_stopping(seen.main):
@@ -132,6 +133,7 @@ def _run_stage(nodes: Nodes, pod: Object) -> str:
 def _ahead(key: str, told: Mapping[str, Any]) -> Stage:
     shapes, known = _shapes(told.get("shape"))
     queue, follows = str(told.get("queue") or ""), tuple(map(str, told.get("next") or ()))
+    known = known and not told.get("queues")
     return Stage(key, key, "ahead", shapes, known, queue=queue, gang=_gang(shapes), next=follows)
 
 
@@ -149,6 +151,8 @@ def _gated(nodes: Nodes, told: Mapping[str, Mapping[str, Any]], key: str, gate: 
             finished = _finished(nodes, run, members)
     static = gate.given("stage")
     said = told.get(static, {})
+    # Steps of different queues are let go as pods, which wait each in its own.
+    known = known and not said.get("queues")
     follows = tuple(map(str, said.get("next") or ())) if key == static else ()
     queue = str(said.get("queue") or "")
     return Stage(key, key, state, shapes, known, _gang(shapes), queue, finished, outcome, next=follows)
