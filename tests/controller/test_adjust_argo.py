@@ -160,3 +160,14 @@ def test_a_queue_that_counts_for_nothing_is_told() -> None:
     made = adjusted(late)
     assert any("only the run knows its queue" in one for one in made.warnings)
     assert "queue" not in told(made)["main[0]"]
+
+
+def test_a_stage_that_nobody_can_size_is_told_when_the_workflow_is_created() -> None:
+    made = adjusted(flow(templates=[main(["a"]), leaf("a", cpu="{{inputs.parameters.cpu}}")]))
+    (said,) = made.warnings
+    assert "only the run knows cpu of step do-a" in said and "write figures" in said
+    looped = main(["a"])
+    looped["steps"][0][0]["withParam"] = "{{=sprig.list(1)}}"
+    (said,) = adjusted(flow(templates=[looped, leaf("a")])).warnings
+    assert "how often it runs" in said
+    assert not ENGINE.adjust(flow(templates=[looped, leaf("a")]), "task", Shelf()).warnings

@@ -392,6 +392,46 @@ def test_without_a_workload_the_reason_and_the_fix(
     assert not report.parts and problem in report.problem and fix in report.fix, (report.problem, report.fix)
 
 
+def event(reason: str, message: str, uid: str = "uid-flow", **more: Any) -> Doc:
+    return obj(
+        "Event",
+        f"e-{reason}",
+        "here",
+        type="Warning",
+        reason=reason,
+        message=message,
+        involvedObject={"uid": uid},
+        **more,
+    )
+
+
+FLOW = obj("Workflow", "flow", "here", metadata={"labels": {"kueue.x-k8s.io/queue-name": "team-a"}})
+
+
+@pytest.mark.parametrize("reason", ["Refused", "WriteRefused", "KueueMissing", "UnknownSize"])
+def test_the_last_warning_is_told_beside_the_workloads(reason: str) -> None:
+    mine = workload("w-me", owner="Workflow/flow")
+    older = event("Other", "long ago", eventTime=time_text(90))
+    report = ask("workflow/flow", FLOW, mine, older, event(reason, "do this", eventTime=time_text(60)))
+    assert report.parts and report.warned is not None
+    assert (str(report.warned), report.warned.at) == (f"{reason}: do this", NOW - 60)
+    assert report.as_data()["warning"]["reason"] == reason
+
+
+def test_a_warning_about_the_workflow_is_told_of_its_pods_too() -> None:
+    owned = {"ownerReferences": [{"kind": "Workflow", "name": "flow", "uid": "uid-flow", "controller": True}]}
+    pod = obj("Pod", "p", "here", metadata=owned)
+    report = ask("pod/p", FLOW, pod, workload("w-me", owner="Workflow/flow"), event("Refused", "do this"))
+    assert report.through == "workflow/flow" and str(report.warned) == "Refused: do this"
+
+
+def test_no_warning_of_others_nor_of_what_the_workload_says_itself_nor_of_what_is_over() -> None:
+    mine = workload("w-me", owner="Workflow/flow")
+    assert ask("workflow/flow", FLOW, mine, event("Evicted", "x"), event("Refused", "x", "uid-else")).warned is None
+    over = workload("w-me", owner="Workflow/flow", conditions=[said("Finished", True, "Succeeded", "over")])
+    assert ask("workflow/flow", FLOW, over, event("Refused", "x")).warned is None
+
+
 def test_a_job_that_kueue_does_not_queue() -> None:
     report = ask("job/me", obj("Job", "me", "here", metadata={"labels": {"kueue.x-k8s.io/queue-name": "team-a"}}))
     assert "Kueue has made no Workload" in report.problem and "integrations.frameworks" in report.fix

@@ -304,6 +304,22 @@ def test_a_pod_waits_until_argo_says_which_template_it_is() -> None:
     assert [part(one, "spec")["queueName"] for one in cluster.of("workloads")] == ["gpus"]
 
 
+def test_a_stage_of_unknown_size_is_told_with_the_fix() -> None:
+    cluster = Cluster()
+    cluster.submit("a", [{"name": "s", "pods": 2, "cpu": "{{inputs.parameters.cpu}}", "asks": "1"}], "argo")
+    said: set[str] = set()
+    for _ in range(12):
+        cluster.now += 3
+        cluster.engine_step()
+        said |= {one.message for one in look(cluster, cluster.mains[0]).notes if one.reason == "UnknownSize"}
+        control(cluster), cluster.kueue_step()
+        for pod in cluster.of("pods"):
+            cluster.pod_step(name_of(pod))
+    assert over(cluster)
+    (message,) = said
+    assert "stage main[0]: only the run knows cpu of step s" in message and "write its amounts as figures" in message
+
+
 def test_what_can_never_fit_is_said_with_the_fix() -> None:
     cluster = Cluster()
     cluster.submit("a", STEPS[:1])

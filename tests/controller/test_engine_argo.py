@@ -225,4 +225,5 @@ def test_only_what_argo_calls_a_hook_is_exempt() -> None:
 def test_nodes_that_cannot_be_read_are_said() -> None:
     main = {**document(), "status": {"phase": "Running", "compressedNodes": "KLUv/Q=="}}
     assert "compressed in an unknown way" in ENGINE.view(seen(main), "stage").problem
+    assert "gzip" in ENGINE.view(seen(main), "stage").fix
     assert Nodes(main).unreadable

@@ -84,15 +84,15 @@ def reconcile(seen: Seen) -> Plan:
         workloads, pods, coverage = _counts(seen)
         return Plan(tuple(evictions.left(workloads, coverage, pods, seen.observed.now)))
     view = seen.engine.view(seen.observed, seen.unit)
-    return unreadable(seen, view.problem) if view.problem else _Turn(seen, view).run()
+    return unreadable(seen, view.problem, view.fix) if view.problem else _Turn(seen, view).run()
 
 
-def unreadable(seen: Seen, problem: str) -> Plan:
+def unreadable(seen: Seen, problem: str, fix: str = "") -> Plan:
     """Nothing of it is let go. An eviction is answered all the same, without the engine."""
     workloads, pods, coverage = _counts(seen)
     waited = [one for one in workloads if evictions.is_open(one)]
     writes = [write for one in waited for write in evictions.answered(one, coverage, pods, seen.observed.now)]
-    return Plan(tuple(writes), (Note("Refused", f"{problem}. None of its pods is let go.", warning=True),))
+    return Plan(tuple(writes), (Note("Refused", wording.unread(problem, fix), warning=True),))
 
 
 def _counts(seen: Seen) -> tuple[list[Workload], Sequence[Object], Coverage]:
@@ -362,6 +362,8 @@ class _Turn:
         if there is not None and there.evicted and there.reserved and there.live:
             self._evicted(stage, there)
             return
+        if stage.unknown and not stage.known:
+            self._note("UnknownSize", wording.unknown(stage), warning=True)
         if stage.state == "held":
             self._held(stage, there)
         else:

@@ -15,7 +15,7 @@ from penstock.controller import names
 from penstock.controller.engine import Adjusted, Unit
 from penstock.controller.engines.argo.manifests import free_manifests, label_manifests
 from penstock.controller.engines.argo.queues import QUEUES, label_templates, queues_of, said_of, warnings_of
-from penstock.controller.engines.argo.static import STAGES, described
+from penstock.controller.engines.argo.static import STAGES, described, unsized_in
 from penstock.controller.engines.argo.stopping import OPENED
 from penstock.controller.objects import Lookup, Object, Resource, annotations_of, labels_of, namespace_of, part
 from penstock.errors import DocumentError, UserError
@@ -56,7 +56,9 @@ def adjust(obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
     _tell_queues(gated, said_of(document, derived, queues))
     if unit != "task":
         _tell_stages(library, document, gated, queue, queues)
-    return Adjusted(gated, (*warnings, *told, *warnings_of(derived, unit, queue, queues)))
+    by_stage = unit in ("stage", "reuse") and '"by":"suspend"' in str(annotations_of(gated).get(MARK))
+    unsized = unsized_in(derived) if by_stage else []
+    return Adjusted(gated, (*warnings, *told, *warnings_of(derived, unit, queue, queues), *unsized))
 
 
 def _as_written(obj: Object) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.controller.engines.argo.queues import queues_in
+from penstock.formats.argo.gate.text import count
 from penstock.formats.argo.language.depends import needs_of
 from penstock.formats.argo.pods import loops
 from penstock.formats.argo.scope import Resolved, calls_of, is_composite
@@ -39,6 +40,18 @@ def described(derived: StaticStages, queue: str, queues: Mapping[str, str]) -> s
         told.append(one)
     text = json.dumps(told, separators=(",", ":"), default=str)
     return text if told and len(text) <= MOST_BYTES else ""
+
+
+def unsized_in(derived: StaticStages) -> list[str]:
+    """For the user: stages whose size nobody can tell when they are reached, so their pods wait."""
+    found = []
+    for stage in derived.queued():
+        for call in stage.calls if stage.asks else ():
+            what = [*call.shape.open, *(["how often it runs"] if count(stage, call) == "null" else [])]
+            if what:
+                said = "so no Workload waits before its pods are there; write figures, or a list that is known by then"
+                found.append(f"stage {stage.name}: only the run knows {', '.join(what)} of step {call.name}, {said}")
+    return found
 
 
 def read(text: Any) -> list[Mapping[str, Any]]:
