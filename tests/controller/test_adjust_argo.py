@@ -171,3 +171,51 @@ def test_a_stage_that_nobody_can_size_is_told_when_the_workflow_is_created() -> 
     (said,) = adjusted(flow(templates=[looped, leaf("a")])).warnings
     assert "how often it runs" in said
     assert not ENGINE.adjust(flow(templates=[looped, leaf("a")]), "task", Shelf()).warnings
+
+
+# -- whether stages or pods wait --------------------------------------------------------------------------------------
+
+
+def namespace(**metadata: Object) -> Object:
+    return {"kind": "Namespace", "metadata": {"name": "default", **metadata}}
+
+
+BY_STEPS = "penstock/suspend-by-steps"
+
+
+@pytest.mark.parametrize(
+    ("own", "default", "by"),
+    [
+        ({}, {}, "suspend"),
+        ({"annotations": {BY_STEPS: "true"}}, {}, "suspend"),
+        ({"annotations": {BY_STEPS: "false"}}, {}, "pods"),
+        ({"labels": {BY_STEPS: "false"}}, {}, "pods"),
+        ({}, {"annotations": {BY_STEPS: "false"}}, "pods"),
+        ({}, {"labels": {BY_STEPS: "false"}}, "pods"),
+        ({"annotations": {BY_STEPS: "true"}}, {"labels": {BY_STEPS: "false"}}, "suspend"),
+        ({"annotations": {BY_STEPS: "false"}}, {"labels": {BY_STEPS: "true"}}, "pods"),
+    ],
+)
+def test_stages_wait_or_pods_as_the_workflow_says_or_its_namespace(own: Object, default: Object, by: str) -> None:
+    document = flow()
+    document["metadata"] |= {"annotations": own.get("annotations", {})}
+    document["metadata"]["labels"] |= own.get("labels", {})
+    made = adjusted(document, namespace(**default)).object
+    assert json.loads(made["metadata"]["annotations"]["penstock/gate"])["by"] == by
+    held = any(one["name"] == "penstock-gate" for one in made["spec"]["templates"])
+    assert held == (by == "suspend")
+    assert made["spec"]["podMetadata"]["labels"]["penstock/queue"] == "team", "its pods are held either way"
+
+
+@pytest.mark.parametrize("place", ["workflow", "namespace"])
+def test_anything_else_is_refused(place: str) -> None:
+    document, said = flow(), {"annotations": {BY_STEPS: "no"}}
+    document["metadata"] |= said if place == "workflow" else {}
+    with pytest.raises(DocumentError) as found:
+        adjusted(document, *([namespace(**said)] if place == "namespace" else []))
+    assert [one.code for one in found.value.problems] == ["P886"] and "true" in found.value.problems[0].fix
+
+
+def test_as_a_whole_the_namespace_has_no_say_in_how_it_waits() -> None:
+    made = ENGINE.adjust(flow(), "workflow", Shelf(namespace(labels={BY_STEPS: "false"}))).object
+    assert made["spec"]["suspend"] is True

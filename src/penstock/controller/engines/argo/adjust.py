@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.controller import names
+from penstock.controller.choices import suspends_by_steps
 from penstock.controller.engine import Adjusted, Unit
 from penstock.controller.engines.argo.manifests import free_manifests, label_manifests
 from penstock.controller.engines.argo.queues import QUEUES, label_templates, queues_of, said_of, warnings_of
@@ -50,7 +51,7 @@ def adjust(obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
     derived = static_stages(library, document)
     queues = queues_of(document, derived)
     told = [*label_manifests(written, queue, queues), *free_manifests(library, document)]
-    gated, warnings = _gated(library, document, unit)
+    gated, warnings = _gated(library, document, unit, suspends_by_steps(obj, lookup))
     _label(gated, queue)
     _keep_collector(gated)
     _tell_queues(gated, said_of(document, derived, queues))
@@ -80,10 +81,9 @@ def _place(obj: Object) -> str:
     return f"{obj.get('kind')} {part(obj, 'metadata').get('name')}"
 
 
-def _gated(library: Library, document: Document, unit: Unit) -> tuple[dict[str, Any], list[str]]:
+def _gated(library: Library, document: Document, unit: Unit, by_steps: bool) -> tuple[dict[str, Any], list[str]]:
     way = "stage" if unit == "reuse" else unit
     report = Report()
-    by_steps = str(part(document.metadata, "annotations").get(names.BY_STEPS, "true")) != "false"
     try:
         if unit == "workflow" or (unit != "task" and by_steps):
             gated = gate(library, document, way, "suspend", report)
