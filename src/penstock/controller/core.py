@@ -47,7 +47,8 @@ from penstock.controller.objects import (
     part,
     rows,
 )
-from penstock.controller.sizing import created_at, ended_at, has_run, over_for_good, queues_of, shape_of
+from penstock.controller.readiness import readiness
+from penstock.controller.sizing import created_at, ended_at, over_for_good, queues_of, shape_of
 from penstock.controller.workload import Workload
 
 MOST_PLACES = 100
@@ -466,9 +467,9 @@ class _Turn:
             return
         if more:
             self.writes += self.engine.open(self.observed, self.unit, stage, opening(self.coverage, there))
-        if there.obj.get("status") and not there.ready and self._pods_run(stage.key, there.tasks):
-            self.writes.append(kueue.pods_ready(there, self.now))
-        if there.ready and self._heir(stage) is None:
+        here = [(task.name, pod) for task, pod in self.pods if task.stage == stage.key]
+        finished = 0 if stage.vector else sum(stage.finished)
+        if self._tells_ready(there, here, finished, not stage.gang) and self._heir(stage) is None:
             self.giving.append((there, kueue.ended(stage)))
 
     def _sized_by_pods(self, key: str, there: Workload | None) -> bool:
@@ -479,10 +480,16 @@ class _Turn:
         tasks = {task.name for task, pod in self.pods if task.stage == key and is_active(pod)}
         return bool(tasks) and tasks <= frozenset().union(*sized)
 
-    def _pods_run(self, key: str, tasks: frozenset[str] | None) -> bool:
-        """At least one pod was made, and none of them waits."""
-        here = [pod for task, pod in self.pods if task.stage == key and (tasks is None or task.name in tasks)]
-        return bool(here) and all(has_run(pod) for pod in here)
+    def _tells_ready(
+        self, there: Workload, pods: Sequence[tuple[str, Object]], finished: int, independent: bool
+    ) -> bool:
+        """Says whether its pods run, if that has changed. Else True if some did, so what is over may be given back."""
+        found = readiness(there, pods, finished, independent, self.now)
+        if found.write is not None:
+            self.writes.append(found.write)
+        elif found.again is not None:
+            self._look_again(max(0.5, found.again))
+        return found.started and found.write is None
 
     def _give_back(self) -> None:
         for there, finished in self.giving:
@@ -530,9 +537,7 @@ class _Turn:
             return
         here = [(task.name, pod) for task, pod in self.pods if task.stage == there.stage and task.name in tasks]
         if any(is_active(pod) for _, pod in here) or (there.evicted and not there.runs):
-            if there.runs and not there.ready and self._pods_run(there.stage, tasks):
-                self.writes.append(kueue.pods_ready(there, self.now))
-            elif there.ready:
+            if there.runs and self._tells_ready(there, here, 0, True):
                 ended, soon = over_for_good(there.name, here, self.now - SETTLED)
                 self.giving.append((there, ended))
                 if soon:

@@ -382,9 +382,16 @@ def reclaim(workload: Workload, finished: Mapping[str, int]) -> Write | None:
     return _patch(workload, body, "gives back what is over", "status", every=1.0)
 
 
-def pods_ready(workload: Workload, now: float) -> Write:
-    told = _stated("PodsReady", True, "Started", "all pods of the stage run", now)
-    return _status(workload, [told], "its pods run")
+def pods_ready(workload: Workload, now: float, recovered: bool = False) -> Write:
+    reason = "Recovered" if recovered else "Started"
+    told = _stated("PodsReady", True, reason, "all pods of the stage run", now)
+    return _status(workload, [told], "its pods run again" if recovered else "its pods run")
+
+
+def pods_lost(workload: Workload, message: str, now: float) -> Write:
+    """Kueue gives it some time to recover."""
+    told = _stated("PodsReady", False, "WaitForRecovery", message, now)
+    return _status(workload, [told], f"some of its pods are lost: {message}")
 
 
 def finish(workload: Workload, outcome: str, message: str, now: float) -> Write:
