@@ -48,7 +48,7 @@ from penstock.controller.objects import (
     rows,
 )
 from penstock.controller.readiness import readiness
-from penstock.controller.sizing import created_at, ended_at, over_for_good, queues_of, shape_of
+from penstock.controller.sizing import all_came, created_at, ended_at, over_for_good, queues_of, shape_of
 from penstock.controller.workload import Workload
 
 MOST_PLACES = 100
@@ -218,9 +218,6 @@ class _Turn:
         here = [one for one in self.workloads if one.stage == key and one.tasks is None]
         return next((one for one in here if one.live), here[0] if here else None)
 
-    def _of_tasks(self, key: str, tasks: frozenset[str]) -> Workload | None:
-        return next((one for one in self.workloads if one.stage == key and one.tasks == tasks), None)
-
     def _priority(self) -> tuple[str, int] | None:
         """The class that the workflow names, with its value. Nobody else looks it up. The class is left out if there is none of that name."""
         name = str(labels_of(self.main).get(names.PRIORITY) or "")
@@ -238,11 +235,17 @@ class _Turn:
     # writing Workloads
 
     def _create(self, stage: Stage, *, place: bool = False, tasks: Sequence[str] | None = None) -> None:
-        queue = self._queue_of(stage)
-        self.writes.append(kueue.build(self.main, stage, queue, self._priority(), place=place, tasks=tasks))
+        queue, taken = self._queue_of(stage), {one.name for one in self.workloads}
+        self.writes.append(
+            kueue.build(self.main, stage, queue, self._priority(), place=place, tasks=tasks, taken=taken)
+        )
         if not place:
-            self._say_queue(queue)
-            self._note("Queued", f"stage {stage.name} waits in queue {queue}{wording.behind(self.view, stage)}")
+            self._say_queued(stage)
+
+    def _say_queued(self, stage: Stage) -> None:
+        queue = self._queue_of(stage)
+        self._say_queue(queue)
+        self._note("Queued", f"stage {stage.name} waits in queue {queue}{wording.behind(self.view, stage)}")
 
     def _say_queue(self, queue: str) -> None:
         if self.observed.lookup.get(LOCAL_QUEUES, namespace_of(self.main), queue) is None:
@@ -384,7 +387,7 @@ class _Turn:
     def _held(self, stage: Stage, there: Workload | None) -> None:
         """None of its pods runs. It is let go when its Workload is admitted; at once if it asks for nothing, or its size is not known."""
         if not stage.known or not self._asks(stage):
-            if there is not None and there.live:
+            if there is not None and there.live and (stage.known or not there.place):
                 self._end(there, "Succeeded", f"stage {stage.name} needs no quota")
             if not self.view.paused:
                 self.writes += self.engine.open(self.observed, self.unit, stage, Opening(None, (), {}, ()))
@@ -586,16 +589,21 @@ class _Turn:
         body.setdefault("metadata", {})["resourceVersion"] = part(pod, "metadata").get("resourceVersion")
         self.writes.append(Write("patch", PODS, namespace_of(pod), name_of(pod), body, why="the pod may run"))
 
+    def _is_the_rest(self, stage: Stage) -> bool:
+        """Are these all that is left of a loop that was admitted in part? Then no more pods come, and they queue at once."""
+        there = self._declared(stage.key)
+        return there is not None and there.runs and there.in_part and all_came(stage, self.pods)
+
     def _size(self, stage: Stage, pods: Sequence[tuple[Task, Object]]) -> None:
-        """A Workload for pods that nothing covers. Of a stage it waits until no more pods come; by task each has its own."""
-        if any(one.stage == stage.key and one.place and one.live for one in self.workloads):
-            # Its place was kept for this.
-            self.writes += [
-                kueue.delete(one, "sized by its pods") for one in self.workloads if one.stage == stage.key and one.place
-            ]
+        """A Workload for pods that nothing covers. Of a stage it waits until no more pods come; by task each has its own. The first takes over the place
+        of its stage."""
+        place = next((one for one in self.workloads if one.stage == stage.key and one.place and one.live), None)
+        if place is not None and stage.known and stage.state in ("held", "open"):
+            self._look_again(0.5)  # It is for the stage as a whole.
+            return
         youngest = max(created_at(pod) for _, pod in pods)
         alone = self.unit == "task"
-        if not alone and self.now - youngest < SETTLED:
+        if not alone and self.now - youngest < SETTLED and not self._is_the_rest(stage):
             self._look_again(SETTLED)
             return
         each = 1 if alone else MOST_TASKS
@@ -603,11 +611,16 @@ class _Turn:
             some = pods[first : first + each]
             sized = replace(stage, shapes=tuple(shape_of(pod) for _, pod in some), vector=False)
             tasks = sorted({task.name for task, _ in some})
-            before = self._of_tasks(stage.key, frozenset(tasks))
+            same = (one for one in self.workloads if one.stage == stage.key and one.tasks == frozenset(tasks))
+            before = next(same, None)
             if before is not None:
                 # Its tasks run again. Its name is taken until it is gone.
                 self.writes += [kueue.delete(before, "its tasks run again")] if before.finished else []
                 self._look_again(0.5)
+            elif place is not None and place.name not in self.attended:
+                self.attended.add(place.name)
+                self.writes.append(kueue.activate(place, sized, self._queue_of(stage), tasks))
+                self._say_queued(stage)
             else:
                 self._create(sized, tasks=tasks)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from penstock.controller import names
 from penstock.controller import workload as kueue
 from penstock.controller.coverage import is_active, is_gated, requests_of
-from penstock.controller.engine import Shape, Task
+from penstock.controller.engine import Shape, Stage, Task
 from penstock.controller.objects import Object, annotations_of, labels_of, part, rows
 
 UNTOLD = 10.0
@@ -48,6 +48,16 @@ def queues_of(
             said = task.queue or stage
         found.setdefault(said, []).append((task, pod))
     return found, untold
+
+
+def all_came(stage: Stage, pods: Sequence[tuple[Task, Object]]) -> bool:
+    """Has every task of the stage a pod, or had one?"""
+    if not stage.known or stage.vector:
+        return False
+    here = [(task.name, is_active(pod)) for task, pod in pods if task.stage == stage.key]
+    active = {name for name, goes_on in here if goes_on}
+    ended = {name for name, goes_on in here if not goes_on} - active
+    return len(active) + max(len(ended), sum(stage.finished)) == sum(one.count for one in stage.shapes)
 
 
 def created_at(pod: Object) -> float:
