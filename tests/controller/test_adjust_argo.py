@@ -219,3 +219,11 @@ def test_anything_else_is_refused(place: str) -> None:
 def test_as_a_whole_the_namespace_has_no_say_in_how_it_waits() -> None:
     made = ENGINE.adjust(flow(), "workflow", Shelf(namespace(labels={BY_STEPS: "false"}))).object
     assert made["spec"]["suspend"] is True
+
+
+def test_what_argo_adds_to_each_pod_is_counted_if_a_patch_says_its_figures() -> None:
+    """Argo's own configuration (executor.resources) is not read."""
+    added = {"resources": {"requests": {"cpu": "100m"}}}
+    patch = json.dumps({"containers": [{"name": "wait", **added}], "initContainers": [{"name": "init", **added}]})
+    (shape,) = told(adjusted(flow(podSpecPatch=patch)))["main[0]"]["shape"]
+    assert shape["resources"] == {"cpu": "1100m"}

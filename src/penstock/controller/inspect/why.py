@@ -10,7 +10,7 @@ from penstock.admission.manifests.times import time_of
 from penstock.admission.model import Workload
 from penstock.controller import names
 from penstock.controller.inspect.events import Warned, last_warning
-from penstock.controller.inspect.kinds import KINDS, Target
+from penstock.controller.inspect.kinds import KINDS, Target, is_ours
 from penstock.controller.inspect.live import state_for
 from penstock.controller.inspect.pods import PodCount, count, pods_of
 from penstock.controller.inspect.state import ClusterState, is_place, key_of, local_queue_of, owner_name, stage_of
@@ -39,8 +39,6 @@ _WEBHOOKS = Resource(
 )
 WEBHOOK = "admission.penstock"
 """The name of the controller's MutatingWebhookConfiguration: where it is, the controller is installed."""
-_OURS = ("workflow", "pipelinerun", "taskrun")
-"""Kinds that Kueue does not queue by itself."""
 
 
 @dataclass(slots=True)
@@ -252,7 +250,7 @@ def absence(lookup: Lookup, state: ClusterState, subject: Subject, namespace: st
     warned = last_warning(lookup, _uids(subject), namespace)
     if warned is not None:
         return f"{target} has no Workload: {warned}", f"kubectl describe {target} -n {namespace}"
-    if target.kind in _OURS:
+    if is_ours(target.kind):
         return _no_controller(lookup, target)
     fix = f"kubectl describe {target} -n {namespace}; Kueue's setting integrations.frameworks lists the kinds that it queues"
     return f"{target} names queue {queue!r}, and Kueue has made no Workload for it.", fix
