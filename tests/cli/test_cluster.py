@@ -88,6 +88,12 @@ def test_a_workflow_with_many_stages_names_those_that_are_over_or_ahead_in_a_lin
     assert "not reached yet, and keeping their place: workflow/flow/c" in said_of and "over: workflow/flow/a" in said_of
 
 
+def test_the_last_warning_among_the_events_comes_last(penstock: Penstock, cluster: Cluster) -> None:
+    warned = {"type": "Warning", "reason": "WriteRefused", "message": "a policy refused it. Ask its owner."}
+    cluster(*OBJECTS, obj("Event", "e", "here", involvedObject={"uid": "uid-me"}, **warned))
+    assert penstock("why", "job/me").out.splitlines()[-1] == f"  warning  WriteRefused: {warned['message']}"
+
+
 def test_without_a_workload_the_help_is_printed(penstock: Penstock, cluster: Cluster) -> None:
     cluster(*BASE, obj("Workflow", "flow", "here"))
     done = penstock("why", "workflow/flow")

@@ -1,8 +1,8 @@
 """What each engine does with its objects, as small state machines for the model: which pods it makes, when a stage is reached, when a run is over.
 
 They follow docs/ideas/engines.md. A machine does one look at one workflow; the model calls it as often as it likes. A step of a workflow is
-`{"name", "pods", "cpu"}`, perhaps with `asks` (what its pods ask for in truth), `says` (how many pods are declared; the toy alone can be wrong), `gang`
-and `daemon` (Argo alone).
+`{"name", "pods", "cpu"}`, perhaps with `asks` (what its pods ask for in truth), `says` (how many pods are declared; the toy alone can be wrong), `gang`,
+`daemon` and `queues` (Argo alone; of each pod of a gang, the queue that its template names).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.controller.engines.jobset import ENGINE as JOBSET
 from penstock.controller.engines.jobset import JOB_SETS
 from penstock.controller.engines.tekton import ENGINE as TEKTON
 from penstock.controller.engines.tekton.runs import PIPELINE_RUNS, child_names, result_of
-from penstock.controller.names import QUEUED
+from penstock.controller.names import QUEUE, QUEUED
 from penstock.controller.objects import Object, holds, is_deleted, labels_of, name_of, part, uid_of
 from penstock.controller.workload import seconds, timestamp
 from tests.controller.toy_engine.penstock_toy import ENGINE as TOY
@@ -136,16 +136,21 @@ class Argo:
         templates: list[Dict] = [{"name": "main", "steps": [self._group(step) for step in steps]}]
         for step in steps:
             more = {"daemon": True} if step.get("daemon") else {}
-            templates.append({"name": f"t-{step['name']}", "container": _container(step), **more})
+            for queue in {*step.get("queues", ()), ""}:
+                label = {"metadata": {"labels": {QUEUE: queue}}} if queue else {}
+                templates.append({"name": self._template(step, queue), "container": _container(step), **more, **label})
         meta = {"annotations": {"steps": json.dumps([dict(step) for step in steps])}}
         spec = {"entrypoint": "main", "templates": templates}
         return {"apiVersion": WORKFLOWS.api, "kind": WORKFLOWS.kind, "metadata": meta, "spec": spec}
 
+    def _template(self, step: Step, queue: str = "") -> str:
+        return f"t-{step['name']}{queue and '-' + queue}"
+
     def _group(self, step: Step) -> list[Dict]:
-        template = f"t-{step['name']}"
         if step.get("gang"):
-            return [{"name": f"{step['name']}-{index}", "template": template} for index in range(step["pods"])]
-        return [{"name": step["name"], "template": template, "withItems": list(range(step["pods"]))}]
+            own = [self._template(step, queue) for queue in step.get("queues") or [""] * step["pods"]]
+            return [{"name": f"{step['name']}-{index}", "template": one} for index, one in enumerate(own)]
+        return [{"name": step["name"], "template": self._template(step), "withItems": list(range(step["pods"]))}]
 
     def over(self, main: Object) -> bool:
         return part(main, "status").get("phase") in ("Succeeded", "Failed", "Error")
@@ -280,12 +285,15 @@ class Argo:
 
     def _run_pod(self, board: Board, main: Dict, name: str, template: str, index: int) -> str:
         node = self._node(board, main, name, "Pod", template)
+        steps = json.loads(main["metadata"]["annotations"]["steps"])
         step = next(
-            one for one in json.loads(main["metadata"]["annotations"]["steps"]) if f"t-{one['name']}" == template
+            one for one in steps if template in [self._template(one, queue) for queue in ("", *one.get("queues", ()))]
         )
         if node["phase"] == "Pending" and ("pods", self._pod_name(main, node)) not in board.objects:
             noted = {"workflows.argoproj.io/node-name": name}
-            board.add("pods", pod_of(main, self._pod_name(main, node), step, index, annotations=noted))
+            (own,) = [one for one in main["spec"]["templates"] if one["name"] == template]
+            labels = {QUEUED: "q"} | part(own, "metadata", "labels")
+            board.add("pods", pod_of(main, self._pod_name(main, node), step, index, annotations=noted, labels=labels))
         if step.get("daemon") and node["phase"] == "Running":
             return "Succeeded"  # the steps after it may go on
         return str(node["phase"]) if node["phase"] in OVER else "Running"

@@ -351,7 +351,7 @@ class Cluster:
             assert self.used(name) <= amount, f"more {name} is admitted than there is"
         asked: dict[str, int] = {}
         for pod in self.of("pods"):
-            if not is_active(pod) or is_gated(pod):
+            if not is_active(pod) or is_gated(pod) or not any(requests_of(pod).values()):
                 continue
             against = str(annotations_of(pod).get("penstock/pod-set", "")).partition("/")[0]
             assert against, f"{name_of(pod)} runs on nothing"

@@ -110,6 +110,36 @@ def test_a_new_workflow_loses_the_marks_that_only_the_controller_writes() -> Non
     assert made["labels"] == {QUEUE: "q", "penstock/unit": "stage"}
 
 
+@pytest.mark.parametrize(
+    ("default", "own", "unit"),
+    [
+        ({}, {}, "stage"),
+        ({"penstock/unit": "task"}, {}, "task"),
+        ({"penstock/unit": "task"}, {"penstock/unit": "reuse"}, "reuse"),
+    ],
+)
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_the_namespace_has_the_default_unit(default: Any, own: Any, unit: str, field: str) -> None:
+    cluster, given = Cluster(), workflow()
+    cluster.add("namespaces", {"metadata": {"name": NS, field: default}})
+    given["metadata"]["labels"] |= own
+    answer = admit_workflow({"namespace": NS, "object": given}, ARGO, cluster)
+    patch = {one["path"]: one["value"] for one in json.loads(base64.b64decode(answer["patch"]))}
+    assert patch.get("/metadata/labels", given["metadata"]["labels"])["penstock/unit"] == unit
+
+
+def test_a_namespace_may_have_pods_wait_and_a_wrong_word_is_refused_with_the_fix() -> None:
+    cluster, given = Cluster(), workflow()
+    space = cluster.add("namespaces", {"metadata": {"name": NS, "annotations": {"penstock/suspend-by-steps": "false"}}})
+    request = {"namespace": NS, "object": given}
+    patch = json.loads(base64.b64decode(admit_workflow(request, ARGO, cluster)["patch"]))
+    (made,) = [one["value"] for one in patch if one["path"] == "/metadata/annotations"]
+    assert json.loads(made["penstock/gate"])["by"] == "pods"
+    space["metadata"]["annotations"]["penstock/suspend-by-steps"] = "sometimes"
+    answer = admit_workflow(request, ARGO, cluster)
+    assert not answer["allowed"] and "P886" in answer["status"]["message"] and "Fix: " in answer["status"]["message"]
+
+
 def test_a_forged_way_back_puts_no_mark_in() -> None:
     way = json.dumps({"d": {"metadata": {"d": {"annotations": {"-": ["penstock/gate"], "=": FORGED}}}}})
     made = made_of({"annotations": {"penstock/gate": "{}", "penstock/gate-undo": way}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -392,6 +393,46 @@ def test_without_a_workload_the_reason_and_the_fix(
     assert not report.parts and problem in report.problem and fix in report.fix, (report.problem, report.fix)
 
 
+def event(reason: str, message: str, uid: str = "uid-flow", **more: Any) -> Doc:
+    return obj(
+        "Event",
+        f"e-{reason}",
+        "here",
+        type="Warning",
+        reason=reason,
+        message=message,
+        involvedObject={"uid": uid},
+        **more,
+    )
+
+
+FLOW = obj("Workflow", "flow", "here", metadata={"labels": {"kueue.x-k8s.io/queue-name": "team-a"}})
+
+
+@pytest.mark.parametrize("reason", ["Refused", "WriteRefused", "KueueMissing", "UnknownSize"])
+def test_the_last_warning_is_told_beside_the_workloads(reason: str) -> None:
+    mine = workload("w-me", owner="Workflow/flow")
+    older = event("Other", "long ago", eventTime=time_text(90))
+    report = ask("workflow/flow", FLOW, mine, older, event(reason, "do this", eventTime=time_text(60)))
+    assert report.parts and report.warned is not None
+    assert (str(report.warned), report.warned.at) == (f"{reason}: do this", NOW - 60)
+    assert report.as_data()["warning"]["reason"] == reason
+
+
+def test_a_warning_about_the_workflow_is_told_of_its_pods_too() -> None:
+    owned = {"ownerReferences": [{"kind": "Workflow", "name": "flow", "uid": "uid-flow", "controller": True}]}
+    pod = obj("Pod", "p", "here", metadata=owned)
+    report = ask("pod/p", FLOW, pod, workload("w-me", owner="Workflow/flow"), event("Refused", "do this"))
+    assert report.through == "workflow/flow" and str(report.warned) == "Refused: do this"
+
+
+def test_no_warning_of_others_nor_of_what_the_workload_says_itself_nor_of_what_is_over() -> None:
+    mine = workload("w-me", owner="Workflow/flow")
+    assert ask("workflow/flow", FLOW, mine, event("Evicted", "x"), event("Refused", "x", "uid-else")).warned is None
+    over = workload("w-me", owner="Workflow/flow", conditions=[said("Finished", True, "Succeeded", "over")])
+    assert ask("workflow/flow", FLOW, over, event("Refused", "x")).warned is None
+
+
 def test_a_job_that_kueue_does_not_queue() -> None:
     report = ask("job/me", obj("Job", "me", "here", metadata={"labels": {"kueue.x-k8s.io/queue-name": "team-a"}}))
     assert "Kueue has made no Workload" in report.problem and "integrations.frameworks" in report.fix
@@ -402,6 +443,48 @@ def test_which_words_name_an_object_and_not_a_run() -> None:
     assert not any(map(names_object, ("@/train", "flow-1/train", "workflow", "workflow/", "flow-1")))
     with pytest.raises(UserError, match="P894"):
         target_of("nightly")
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package of an engine is installed, and another one that is broken."""
+    for name, module in (("toy", "tests.controller.toy_engine.penstock_toy"), ("broken", "no.such.module")):
+        info = tmp_path / f"penstock_{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: penstock-{name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[penstock.engines]\n{name} = {module}:ENGINE\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+SEQUENCE = obj("Sequence", "s", "here", metadata={"labels": {"kueue.x-k8s.io/queue-name": "team-a"}})
+
+
+@pytest.mark.usefixtures("toy")
+def test_kinds_of_other_engines_are_known_before_they_have_a_workload() -> None:
+    assert names_object("sequence/s") and names_object("sequences.toy.example/s") and not names_object("flow-1/train")
+    installed = obj("MutatingWebhookConfiguration", "admission.penstock")
+    report = ask("sequence/s", SEQUENCE, installed)
+    assert "the controller has made no Workload for it" in report.problem and "controller check" in report.fix
+    refused = ask("sequence/s", SEQUENCE, event("Refused", "do this", "uid-s"))
+    assert "Refused: do this" in refused.problem
+    with pytest.raises(NotFound, match="P893.*sequence/t"):
+        ask("sequence/t", SEQUENCE)
+
+
+@pytest.mark.usefixtures("toy")
+def test_what_is_above_an_object_of_another_engine_is_found() -> None:
+    def owned_by(api: str, kind: str, name: str) -> Doc:
+        reference = {"apiVersion": api, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+        return {"metadata": {"ownerReferences": [reference]}}
+
+    sequence = obj("Sequence", "s", "here", **owned_by("batch/v1", "Job", "big"))
+    pod = obj("Pod", "p", "here", **owned_by("toy.example/v1", "Sequence", "s"))
+    report = ask("pod/p", sequence, pod, obj("Job", "big", "here"), workload("w", owner="Job/big"))
+    assert report.through == "job/big" and [one.workload for one in report.parts] == ["here/w"]
+
+
+def test_without_its_engine_a_kind_is_known_by_the_owners_of_workloads_alone() -> None:
+    assert not names_object("sequence/s") and target_of("sequence/s").resource is None
 
 
 def test_the_settings_of_kueue_are_taken_where_they_are_known() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.controller.coverage import is_gated
+from penstock.controller.engine import Unit
 from penstock.controller.objects import Object, annotations_of, holds, is_deleted, labels_of, name_of, part, uid_of
 from penstock.formats.pods.requests import amounts
 from tests.controller.model import Cluster, Conflict, control, look
@@ -259,6 +260,140 @@ def test_by_reuse_a_stage_takes_over_what_an_equal_one_before_it_held() -> None:
     assert over(cluster) and all(holds(one, "Finished") for one in cluster.of("workloads"))
 
 
+def queues_of(cluster: Cluster) -> dict[str, list[str]]:
+    """Queue -> the tasks of its Workloads."""
+    found: dict[str, list[str]] = {}
+    for one in cluster.of("workloads"):
+        tasks = json.loads(annotations_of(one).get("penstock/tasks") or "[]")
+        found[part(one, "spec")["queueName"]] = sorted(found.get(part(one, "spec")["queueName"], []) + tasks)
+    return found
+
+
+@pytest.mark.parametrize("unit", ["task", "stage"])
+def test_pods_wait_in_the_queues_that_their_templates_name(unit: Unit) -> None:
+    """By stage, steps of one group with different queues have a Workload in each."""
+    cluster = Cluster()
+    step = {"name": "s", "pods": 3, "cpu": "1", "gang": True, "queues": ["", "gpus", "gpus"]}
+    cluster.submit("a", [step, STEPS[0]], "argo", unit)
+    cluster.quota = 0
+    for _ in range(8):
+        cluster.now += 3
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+    gpus = queues_of(cluster)["gpus"]
+    assert len(gpus) == 2 and all(".s-1" in one or ".s-2" in one for one in gpus)
+    assert [one for one in queues_of(cluster)["q"] if one][0].endswith(".s-0")
+    cluster.quota = 3000
+    settle(cluster)
+    assert over(cluster) and all(holds(one, "Finished") for one in cluster.of("workloads"))
+
+
+def test_a_pod_waits_until_argo_says_which_template_it_is() -> None:
+    """A template of another document names its queue; Argo writes the node after the pod."""
+    cluster = Cluster()
+    cluster.submit("a", STEPS[:1], "argo", "task")
+    (main,) = cluster.mains
+    main["metadata"]["annotations"]["penstock/queues"] = json.dumps({"namespaced/lib/fetch": "gpus"})
+    cluster.engine_step()
+    nodes = main["status"]["nodes"]
+    (key,) = [key for key, one in nodes.items() if one["type"] == "Pod"]
+    late = nodes.pop(key) | {"templateRef": {"name": "lib", "template": "fetch"}}
+    control(cluster)
+    assert not cluster.of("workloads") and look(cluster, main).again
+    nodes[key] = late
+    control(cluster)
+    assert [part(one, "spec")["queueName"] for one in cluster.of("workloads")] == ["gpus"]
+
+
+def test_a_stage_of_unknown_size_is_told_with_the_fix() -> None:
+    cluster = Cluster()
+    cluster.submit("a", [{"name": "s", "pods": 2, "cpu": "{{inputs.parameters.cpu}}", "asks": "1"}], "argo")
+    said: set[str] = set()
+    for _ in range(12):
+        cluster.now += 3
+        cluster.engine_step()
+        said |= {one.message for one in look(cluster, cluster.mains[0]).notes if one.reason == "UnknownSize"}
+        control(cluster), cluster.kueue_step()
+        for pod in cluster.of("pods"):
+            cluster.pod_step(name_of(pod))
+    assert over(cluster)
+    (message,) = said
+    assert "stage main[0]: only the run knows cpu of step s" in message and "write its amounts as figures" in message
+
+
+UNKNOWN = {"name": "late", "pods": 2, "cpu": "{{inputs.parameters.cpu}}", "asks": "2"}
+"""Of Argo: what it asks for is known to its pods alone."""
+
+
+def reached(cluster: Cluster, stage: str) -> Object:
+    """Rounds until the stage has a Workload that waits or runs."""
+    for _ in range(30):
+        cluster.now += 1
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+        for pod in cluster.of("pods"):
+            cluster.pod_step(name_of(pod))
+        here = [one for one in cluster.of("workloads") if annotations_of(one)["penstock/stage"] == stage]
+        if here and all("penstock/place" not in annotations_of(one) for one in here):
+            (found,) = here
+            return found
+    raise AssertionError("it is never reached")
+
+
+def test_a_stage_of_unknown_size_keeps_its_place_in_line() -> None:
+    """Its place is given to the tasks whose pods wait; nothing is made anew, with a later time of creation."""
+    cluster = Cluster()
+    cluster.submit("a", [STEPS[0], UNKNOWN], "argo")
+    cluster.engine_step(), control(cluster), control(cluster)
+    (place,) = [one for one in cluster.of("workloads") if annotations_of(one)["penstock/stage"] == "main[1]"]
+    found = reached(cluster, "main[1]")
+    assert uid_of(found) == uid_of(place)
+    assert len(json.loads(annotations_of(found)["penstock/tasks"])) == 2
+    assert part(found, "spec")["active"] is True and part(found, "spec")["podSets"][0]["count"] == 2
+    settle(cluster)
+    assert over(cluster) and all(holds(one, "Finished") for one in cluster.of("workloads"))
+
+
+def test_a_place_that_somebody_has_changed_meanwhile_is_not_given_away() -> None:
+    cluster = Cluster()
+    cluster.submit("a", [STEPS[0], UNKNOWN], "argo")
+    for _ in range(30):
+        cluster.now += 1
+        cluster.engine_step()
+        writes = look(cluster, cluster.mains[0]).writes
+        given = [one for one in writes if one.verb == "patch" and "penstock/tasks" in annotations_of(one.body)]
+        if given:
+            break
+        control(cluster), cluster.kueue_step()
+        for pod in cluster.of("pods"):
+            cluster.pod_step(name_of(pod))
+    (write,) = given
+    cluster.touch(cluster.objects["workloads", write.name])
+    with pytest.raises(Conflict):
+        cluster.write(write)
+
+
+def test_a_place_that_no_pod_needs_goes_with_its_stage() -> None:
+    cluster = Cluster()
+    cluster.submit("a", [STEPS[0], UNKNOWN | {"asks": "0"}], "argo")
+    settle(cluster)
+    assert over(cluster)
+    assert [annotations_of(one)["penstock/stage"] for one in cluster.of("workloads")] == ["main[0]"]
+
+
+def test_the_rest_of_a_loop_that_was_admitted_in_part_queues_at_once() -> None:
+    """All its pods are there, so no more come."""
+    cluster = Cluster(cpu=2)
+    cluster.submit("a", [{"name": "s", "pods": 5, "cpu": "1"}], "argo")
+    moment = 0.0
+    for _ in range(8):
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+        moment = moment or (cluster.now if len(cluster.of("pods")) == 5 else 0.0)
+    (rest,) = [one for one in cluster.of("workloads") if "penstock/tasks" in annotations_of(one)]
+    assert moment == cluster.now, "no time has passed"
+    assert part(rest, "spec")["podSets"][0]["count"] == 3
+    settle(cluster)
+    assert over(cluster) and set(cluster.runs.values()) == {1}
+
+
 def test_what_can_never_fit_is_said_with_the_fix() -> None:
     cluster = Cluster()
     cluster.submit("a", STEPS[:1])
@@ -308,6 +443,7 @@ STEP = st.fixed_dictionaries(
         "asks": st.sampled_from("00123"),
         "says": st.sampled_from([0, 0, 0, 1, 2, 3, 4]),
         "gang": st.booleans(),
+        "unknown": st.sampled_from([False, False, True]),
         "daemon": st.just(
             False
         ),  # one holds its quota until the run ends, so a run may wait for itself: test_core_liveness.py
@@ -331,6 +467,8 @@ def submit(cluster: Cluster, name: str, workflow: dict[str, Any]) -> None:
         one["asks"] = one["cpu"] if step["asks"] == "0" else step["asks"]
         one["says"] = step["says"] or step["pods"]
         one["daemon"] = step["daemon"] and engine == "argo"
+        if one.pop("unknown") and engine == "argo" and workflow["unit"] != "workflow":
+            one["cpu"] = "{{inputs.parameters.cpu}}"
         steps.append(one)
     unit = "stage" if engine == "toy" and workflow["unit"] == "workflow" else workflow["unit"]
     if unit == "workflow":  # what the run as a whole holds is what it says

@@ -193,6 +193,28 @@ def test_a_pod_belongs_to_the_node_that_its_name_says() -> None:
     assert ENGINE.task_of(lie, seen(main), "stage").stage != ""
 
 
+@pytest.mark.parametrize(
+    ("told", "queue"),
+    [
+        ({"templateRef": {"name": "lib", "template": "train"}, "templateScope": "local/w"}, "gpus"),
+        ({"templateRef": {"name": "lib", "template": "train", "clusterScope": True}}, ""),
+        ({"templateName": "train", "templateScope": "namespaced/lib"}, "gpus"),
+        ({"templateName": "train", "templateScope": "local/w"}, ""),
+        ({"templateName": "own", "templateScope": "local/w"}, "spot"),
+    ],
+)
+def test_the_queue_of_a_template_in_another_document_is_found_by_the_node(told: Dict, queue: str) -> None:
+    note = json.dumps({"namespaced/lib/train": "gpus", "own": "spot"})
+    main = running(node("w[0].a", "Pod", "Pending", **told), **{"penstock/queues": note})
+    assert ENGINE.task_of(pod("w[0].a", gated=True), seen(main), "task").queue == queue
+
+
+def test_before_argo_has_written_the_node_nobody_knows_its_queue() -> None:
+    main = running(**{"penstock/queues": json.dumps({"own": "spot"})})
+    assert ENGINE.task_of(pod("w[0].a", gated=True), seen(main), "task").queue is None
+    assert ENGINE.task_of(pod("w[0].a", gated=True), seen(running()), "task").queue == ""
+
+
 def test_only_what_argo_calls_a_hook_is_exempt() -> None:
     handler = node("w.onExit", "Pod", "Running")
     told = {**handler, "nodeFlag": {"hooked": True}}
@@ -203,4 +225,5 @@ def test_only_what_argo_calls_a_hook_is_exempt() -> None:
 def test_nodes_that_cannot_be_read_are_said() -> None:
     main = {**document(), "status": {"phase": "Running", "compressedNodes": "KLUv/Q=="}}
     assert "compressed in an unknown way" in ENGINE.view(seen(main), "stage").problem
+    assert "gzip" in ENGINE.view(seen(main), "stage").fix
     assert Nodes(main).unreadable

@@ -308,6 +308,7 @@ def test_a_declaration_that_cannot_be_read_is_a_problem() -> None:
     main["metadata"]["annotations"] = {"kueue.k8s.io/max-resources": "cpu=8"}
     view = ENGINE.view(observed(main), "workflow")
     assert "max-resources" in view.problem and view.stages == ()
+    assert view.fix.startswith("Write kueue.k8s.io/max-resources") and view.fix.endswith(".")
 
 
 def test_by_task_each_job_is_a_stage() -> None:

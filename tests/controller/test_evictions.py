@@ -80,9 +80,9 @@ def test_a_deleted_workflow_gives_back_what_nothing_runs_on() -> None:
 def test_of_a_workflow_that_cannot_be_read() -> None:
     cluster = running()
     evicted(cluster)
-    plan = unreadable(sight(cluster), "its status is compressed")
+    plan = unreadable(sight(cluster), "its status is compressed", "Use gzip.")
     assert {write.resource.kind for write in plan.writes} == {"Pod"}
-    assert "its status is compressed. None of its pods" in plan.notes[0].message
+    assert plan.notes[0].message == "its status is compressed. None of its pods is let go. Use gzip."
     carry_out(cluster, plan)
     carry_out(cluster, unreadable(sight(cluster), "its status is compressed"))
     assert cluster.used() == 0

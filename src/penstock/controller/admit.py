@@ -14,18 +14,16 @@ from functools import cached_property
 from typing import Any, cast, get_args
 
 from penstock.controller import names
+from penstock.controller.choices import chosen
 from penstock.controller.core import Seen, covered_resources, may_run
 from penstock.controller.coverage import Assumed, Coverage, Grant, counts_for, is_gated, released, requests_of
 from penstock.controller.engine import Engine, Unit
 from penstock.controller.objects import (
-    NAMESPACES,
     Lookup,
     Object,
     annotations_of,
     is_deleted,
-    labels_of,
     name_of,
-    namespace_of,
     part,
     rows,
     uid_of,
@@ -46,16 +44,11 @@ _LATER = frozenset(
 
 def unit_of(obj: Object, lookup: Lookup) -> Unit:
     """As the workflow says, or its namespace, or by stage. Raises DocumentError."""
-    namespace = lookup.get(NAMESPACES, "", namespace_of(obj)) or {}
-    for place in (labels_of(obj), annotations_of(obj), labels_of(namespace), annotations_of(namespace)):
-        said = place.get(names.UNIT)
-        if said in get_args(Unit):
-            return cast(Unit, said)
-        if said is not None:
-            known = ", ".join(get_args(Unit))
-            problem = Problem("P886", f"there is no unit {said!r}", f"write {names.UNIT}: one of {known}")
-            raise DocumentError(problem)
-    return "stage"
+    said = chosen(names.UNIT, obj, lookup)
+    if said is None or said in get_args(Unit):
+        return cast(Unit, said or "stage")
+    known = ", ".join(get_args(Unit))
+    raise DocumentError(Problem("P886", f"there is no unit {said!r}", f"write {names.UNIT}: one of {known}"))
 
 
 def admit_workflow(request: Object, engine: Engine | None, lookup: Lookup) -> dict[str, Any]:

@@ -47,7 +47,8 @@ from penstock.controller.objects import (
     part,
     rows,
 )
-from penstock.controller.sizing import created_at, ended_at, has_run, over_for_good, shape_of
+from penstock.controller.readiness import readiness
+from penstock.controller.sizing import all_came, created_at, ended_at, over_for_good, queues_of, shape_of
 from penstock.controller.workload import Workload
 
 MOST_PLACES = 100
@@ -84,15 +85,15 @@ def reconcile(seen: Seen) -> Plan:
         workloads, pods, coverage = _counts(seen)
         return Plan(tuple(evictions.left(workloads, coverage, pods, seen.observed.now)))
     view = seen.engine.view(seen.observed, seen.unit)
-    return unreadable(seen, view.problem) if view.problem else _Turn(seen, view).run()
+    return unreadable(seen, view.problem, view.fix) if view.problem else _Turn(seen, view).run()
 
 
-def unreadable(seen: Seen, problem: str) -> Plan:
+def unreadable(seen: Seen, problem: str, fix: str = "") -> Plan:
     """Nothing of it is let go. An eviction is answered all the same, without the engine."""
     workloads, pods, coverage = _counts(seen)
     waited = [one for one in workloads if evictions.is_open(one)]
     writes = [write for one in waited for write in evictions.answered(one, coverage, pods, seen.observed.now)]
-    return Plan(tuple(writes), (Note("Refused", f"{problem}. None of its pods is let go.", warning=True),))
+    return Plan(tuple(writes), (Note("Refused", wording.unread(problem, fix), warning=True),))
 
 
 def _counts(seen: Seen) -> tuple[list[Workload], Sequence[Object], Coverage]:
@@ -217,9 +218,6 @@ class _Turn:
         here = [one for one in self.workloads if one.stage == key and one.tasks is None]
         return next((one for one in here if one.live), here[0] if here else None)
 
-    def _of_tasks(self, key: str, tasks: frozenset[str]) -> Workload | None:
-        return next((one for one in self.workloads if one.stage == key and one.tasks == tasks), None)
-
     def _priority(self) -> tuple[str, int] | None:
         """The class that the workflow names, with its value. Nobody else looks it up. The class is left out if there is none of that name."""
         name = str(labels_of(self.main).get(names.PRIORITY) or "")
@@ -237,11 +235,17 @@ class _Turn:
     # writing Workloads
 
     def _create(self, stage: Stage, *, place: bool = False, tasks: Sequence[str] | None = None) -> None:
-        queue = self._queue_of(stage)
-        self.writes.append(kueue.build(self.main, stage, queue, self._priority(), place=place, tasks=tasks))
+        queue, taken = self._queue_of(stage), {one.name for one in self.workloads}
+        self.writes.append(
+            kueue.build(self.main, stage, queue, self._priority(), place=place, tasks=tasks, taken=taken)
+        )
         if not place:
-            self._say_queue(queue)
-            self._note("Queued", f"stage {stage.name} waits in queue {queue}{wording.behind(self.view, stage)}")
+            self._say_queued(stage)
+
+    def _say_queued(self, stage: Stage) -> None:
+        queue = self._queue_of(stage)
+        self._say_queue(queue)
+        self._note("Queued", f"stage {stage.name} waits in queue {queue}{wording.behind(self.view, stage)}")
 
     def _say_queue(self, queue: str) -> None:
         if self.observed.lookup.get(LOCAL_QUEUES, namespace_of(self.main), queue) is None:
@@ -362,6 +366,8 @@ class _Turn:
         if there is not None and there.evicted and there.reserved and there.live:
             self._evicted(stage, there)
             return
+        if stage.unknown and not stage.known:
+            self._note("UnknownSize", wording.unknown(stage), warning=True)
         if stage.state == "held":
             self._held(stage, there)
         else:
@@ -381,7 +387,7 @@ class _Turn:
     def _held(self, stage: Stage, there: Workload | None) -> None:
         """None of its pods runs. It is let go when its Workload is admitted; at once if it asks for nothing, or its size is not known."""
         if not stage.known or not self._asks(stage):
-            if there is not None and there.live:
+            if there is not None and there.live and (stage.known or not there.place):
                 self._end(there, "Succeeded", f"stage {stage.name} needs no quota")
             if not self.view.paused:
                 self.writes += self.engine.open(self.observed, self.unit, stage, Opening(None, (), {}, ()))
@@ -464,9 +470,9 @@ class _Turn:
             return
         if more:
             self.writes += self.engine.open(self.observed, self.unit, stage, opening(self.coverage, there))
-        if there.obj.get("status") and not there.ready and self._pods_run(stage.key, there.tasks):
-            self.writes.append(kueue.pods_ready(there, self.now))
-        if there.ready and self._heir(stage) is None:
+        here = [(task.name, pod) for task, pod in self.pods if task.stage == stage.key]
+        finished = 0 if stage.vector else sum(stage.finished)
+        if self._tells_ready(there, here, finished, not stage.gang) and self._heir(stage) is None:
             self.giving.append((there, kueue.ended(stage)))
 
     def _sized_by_pods(self, key: str, there: Workload | None) -> bool:
@@ -477,10 +483,16 @@ class _Turn:
         tasks = {task.name for task, pod in self.pods if task.stage == key and is_active(pod)}
         return bool(tasks) and tasks <= frozenset().union(*sized)
 
-    def _pods_run(self, key: str, tasks: frozenset[str] | None) -> bool:
-        """At least one pod was made, and none of them waits."""
-        here = [pod for task, pod in self.pods if task.stage == key and (tasks is None or task.name in tasks)]
-        return bool(here) and all(has_run(pod) for pod in here)
+    def _tells_ready(
+        self, there: Workload, pods: Sequence[tuple[str, Object]], finished: int, independent: bool
+    ) -> bool:
+        """Says whether its pods run, if that has changed. Else True if some did, so what is over may be given back."""
+        found = readiness(there, pods, finished, independent, self.now)
+        if found.write is not None:
+            self.writes.append(found.write)
+        elif found.again is not None:
+            self._look_again(max(0.5, found.again))
+        return found.started and found.write is None
 
     def _give_back(self) -> None:
         for there, finished in self.giving:
@@ -528,9 +540,7 @@ class _Turn:
             return
         here = [(task.name, pod) for task, pod in self.pods if task.stage == there.stage and task.name in tasks]
         if any(is_active(pod) for _, pod in here) or (there.evicted and not there.runs):
-            if there.runs and not there.ready and self._pods_run(there.stage, tasks):
-                self.writes.append(kueue.pods_ready(there, self.now))
-            elif there.ready:
+            if there.runs and self._tells_ready(there, here, 0, True):
                 ended, soon = over_for_good(there.name, here, self.now - SETTLED)
                 self.giving.append((there, ended))
                 if soon:
@@ -568,23 +578,32 @@ class _Turn:
             elif answer == "uncovered":
                 uncovered.setdefault(task.stage, []).append((task, pod))
         for key, pods in uncovered.items():
-            self._size(stages[key], pods)
+            by_queue, untold = queues_of(pods, self.queue, self._queue_of(stages[key]), self.now)
+            if untold:
+                self._look_again(0.5)
+            for queue, some in by_queue.items():
+                self._size(replace(stages[key], queue=queue), some)
 
     def _release(self, pod: Object, grant: Grant) -> None:
         body = released(pod, grant)
         body.setdefault("metadata", {})["resourceVersion"] = part(pod, "metadata").get("resourceVersion")
         self.writes.append(Write("patch", PODS, namespace_of(pod), name_of(pod), body, why="the pod may run"))
 
+    def _is_the_rest(self, stage: Stage) -> bool:
+        """Are these all that is left of a loop that was admitted in part? Then no more pods come, and they queue at once."""
+        there = self._declared(stage.key)
+        return there is not None and there.runs and there.in_part and all_came(stage, self.pods)
+
     def _size(self, stage: Stage, pods: Sequence[tuple[Task, Object]]) -> None:
-        """A Workload for pods that nothing covers. Of a stage it waits until no more pods come; by task each has its own."""
-        if any(one.stage == stage.key and one.place and one.live for one in self.workloads):
-            # Its place was kept for this.
-            self.writes += [
-                kueue.delete(one, "sized by its pods") for one in self.workloads if one.stage == stage.key and one.place
-            ]
+        """A Workload for pods that nothing covers. Of a stage it waits until no more pods come; by task each has its own. The first takes over the place
+        of its stage."""
+        place = next((one for one in self.workloads if one.stage == stage.key and one.place and one.live), None)
+        if place is not None and stage.known and stage.state in ("held", "open"):
+            self._look_again(0.5)  # It is for the stage as a whole.
+            return
         youngest = max(created_at(pod) for _, pod in pods)
         alone = self.unit == "task"
-        if not alone and self.now - youngest < SETTLED:
+        if not alone and self.now - youngest < SETTLED and not self._is_the_rest(stage):
             self._look_again(SETTLED)
             return
         each = 1 if alone else MOST_TASKS
@@ -592,11 +611,16 @@ class _Turn:
             some = pods[first : first + each]
             sized = replace(stage, shapes=tuple(shape_of(pod) for _, pod in some), vector=False)
             tasks = sorted({task.name for task, _ in some})
-            before = self._of_tasks(stage.key, frozenset(tasks))
+            same = (one for one in self.workloads if one.stage == stage.key and one.tasks == frozenset(tasks))
+            before = next(same, None)
             if before is not None:
                 # Its tasks run again. Its name is taken until it is gone.
                 self.writes += [kueue.delete(before, "its tasks run again")] if before.finished else []
                 self._look_again(0.5)
+            elif place is not None and place.name not in self.attended:
+                self.attended.add(place.name)
+                self.writes.append(kueue.activate(place, sized, self._queue_of(stage), tasks))
+                self._say_queued(stage)
             else:
                 self._create(sized, tasks=tasks)
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from penstock.controller.objects import Lookup, Object, Resource, Write
+from penstock.errors import UserError
 
 State = Literal["ahead", "held", "open", "done"]
 Unit = Literal["workflow", "stage", "task", "reuse"]
@@ -69,6 +70,8 @@ class Stage:
     """Of such a stage: for each shape, the most that it will still hold. What is beyond is given back."""
     next: tuple[str, ...] = ()
     """Keys of stages that start when this one ends. By `reuse`, one of them that asks for the same takes over what it holds."""
+    unknown: str = ""
+    """Why the shapes are not complete, for people: `only the run knows cpu of step train`. Empty where pods are meant to wait one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,22 @@ class View:
     """The user holds the run: nothing new is let go."""
     problem: str = ""
     """Why it cannot be read; nothing of it is let go."""
+    fix: str = ""
+    """What to do about the problem, as a sentence."""
     stopping: tuple[str, tuple[str, ...]] | None = None
     """A stage, with its tasks or none for all, whose stop takes several writes and is under way: it is carried through."""
+
+
+def unread(error: UserError, paused: bool = False) -> View:
+    """Of an object whose document is refused: with all its problems and what to do about them."""
+    problem = "; ".join(one.message for one in error.problems)
+    fixes = dict.fromkeys(one.fix for one in error.problems if one.fix)
+    return View(paused=paused, problem=problem, fix=sentence("; ".join(fixes)))
+
+
+def sentence(text: str) -> str:
+    """A fix as it stands in the catalogue, as a sentence of its own."""
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}." if text else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +111,8 @@ class Task:
     """The key of its stage. Empty: exempt, it never waits (exit handlers, hooks, finally)."""
     name: str
     """Unique in the stage. A pod that is made again for the same task, after a retry or an eviction, has the same."""
+    queue: str | None = ""
+    """The queue that it names, if its pod has no label that says so and the stage says no other. None: not known yet."""
 
 
 @dataclass(frozen=True, slots=True)

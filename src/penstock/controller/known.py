@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from importlib.metadata import entry_points
 
 from penstock.controller.engine import Engine
+from penstock.controller.objects import Resource
 from penstock.errors import Problem, UserError, instead
 
 GROUP = "penstock.engines"
+_OURS = "penstock."
 
 
 def engines(names: Collection[str] = ()) -> list[Engine]:
@@ -18,3 +21,15 @@ def engines(names: Collection[str] = ()) -> list[Engine]:
     if unknown:
         raise UserError(Problem("P897", f"there is no engine {unknown[0]!r}", instead(unknown[0], found)))
     return [found[name].load() for name in sorted(found) if not names or name in names]
+
+
+def other_kinds() -> list[Resource]:
+    """What users create for the engines of other packages. An engine that cannot be loaded has none: a question about another object is answered."""
+    found: list[Resource] = []
+    for point in entry_points(group=GROUP):
+        if not point.module.startswith(_OURS):
+            try:
+                found += [replace(one, selector="") for one in point.load().main]
+            except Exception:  # whatever the package of somebody else does
+                continue
+    return found

@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from penstock.controller import names
 from penstock.controller import workload as kueue
 from penstock.controller.coverage import is_active, is_gated, requests_of
-from penstock.controller.engine import Shape
-from penstock.controller.objects import Object, annotations_of, part, rows
+from penstock.controller.engine import Shape, Stage, Task
+from penstock.controller.objects import Object, annotations_of, labels_of, part, rows
+
+UNTOLD = 10.0
+"""Seconds for which a pod waits until its engine can tell its queue."""
 
 
 def shape_of(pod: Object) -> Shape:
@@ -27,6 +30,34 @@ def shape_of(pod: Object) -> Shape:
         part(spec, "affinity"),
         str(spec.get("runtimeClassName") or ""),
     )
+
+
+def queues_of(
+    pods: Sequence[tuple[Task, Object]], main: str, stage: str, now: float
+) -> tuple[dict[str, list[tuple[Task, Object]]], bool]:
+    """The pods of one stage by the queue that each waits in: its own, if its label or its task names one. `main`: the workflow's; `stage`: that of the
+    stage. Second: whether there are pods whose queue their engine cannot tell yet."""
+    found: dict[str, list[tuple[Task, Object]]] = {}
+    untold = False
+    for task, pod in pods:
+        said = str(labels_of(pod).get(names.QUEUED) or "")
+        if said in ("", main):
+            if task.queue is None and now - created_at(pod) < UNTOLD:
+                untold = True
+                continue
+            said = task.queue or stage
+        found.setdefault(said, []).append((task, pod))
+    return found, untold
+
+
+def all_came(stage: Stage, pods: Sequence[tuple[Task, Object]]) -> bool:
+    """Has every task of the stage a pod, or had one?"""
+    if not stage.known or stage.vector:
+        return False
+    here = [(task.name, is_active(pod)) for task, pod in pods if task.stage == stage.key]
+    active = {name for name, goes_on in here if goes_on}
+    ended = {name for name, goes_on in here if not goes_on} - active
+    return len(active) + max(len(ended), sum(stage.finished)) == sum(one.count for one in stage.shapes)
 
 
 def created_at(pod: Object) -> float:

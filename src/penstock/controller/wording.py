@@ -37,6 +37,19 @@ def flavors(there: Workload) -> str:
     return f" (flavor {', '.join(found)})" if found else ""
 
 
+def unknown(stage: Stage) -> str:
+    """Of a stage that nobody can size before its pods are there."""
+    what = "So no Workload waits for it before it starts: it is let go, and its pods wait until they are queued by what they ask for."
+    fix = (
+        "To have it queued before, write its amounts as figures, and loop over lists that are known when it is reached."
+    )
+    return f"stage {stage.name}: {stage.unknown}. {what} {fix}"
+
+
+def unread(problem: str, fix: str) -> str:
+    return f"{problem}. None of its pods is let go.{fix and ' '}{fix}"
+
+
 def no_class(name: str) -> str:
     fix = "Create it; until then it waits with priority 0."
     return f"there is no WorkloadPriorityClass {name!r}. {fix}"

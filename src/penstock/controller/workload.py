@@ -6,7 +6,7 @@ Called by `controller.core` and `controller.coverage`. The protocol, with a proo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -85,6 +85,13 @@ class Workload:
             return frozenset()
 
     @property
+    def in_part(self) -> bool:
+        """Fewer pods were admitted than it asked for."""
+        asked = {str(one.get("name") or "main"): one.get("count") for one in rows(self.obj, "spec", "podSets")}
+        given = rows(self.obj, "status", "admission", "podSetAssignments")
+        return any(int(one.get("count") or 0) < int(asked.get(str(one.get("name"))) or 0) for one in given)
+
+    @property
     def vector(self) -> bool:
         return any("podSetGroupName" in part(one, "topologyRequest") for one in rows(self.obj, "spec", "podSets"))
 
@@ -132,14 +139,16 @@ def build(
     *,
     place: bool = False,
     tasks: Sequence[str] | None = None,
+    taken: Collection[str] = (),
 ) -> Write:
-    """The request that makes a Workload. With `place` it is switched off: it keeps its place in the queue by the time of its creation."""
+    """The request that makes a Workload. With `place` it is switched off: it keeps its place in the queue by the time of its creation. `taken`: names
+    of the workflow's Workloads. A place that was given to some tasks has the name of the stage."""
     key = stage.key if tasks is None else f"{stage.key}/{','.join(sorted(tasks))}"
-    notes = {names.STAGE: stage.key}
+    if name_for(main, key) in taken:
+        key = f"{key}/again"
+    notes = {names.STAGE: stage.key} | _tasks(tasks)
     if place:
         notes[names.PLACE] = stage.name
-    if tasks is not None:
-        notes[names.TASKS] = json.dumps(sorted(tasks), separators=(",", ":"))
     body: dict[str, Any] = {
         "apiVersion": WORKLOADS.api,
         "kind": WORKLOADS.kind,
@@ -159,6 +168,10 @@ def build(
     return Write(
         "create", WORKLOADS, namespace_of(main), body["metadata"]["name"], body, why=f"stage {stage.name} {what}"
     )
+
+
+def _tasks(tasks: Sequence[str] | None) -> dict[str, str]:
+    return {} if tasks is None else {names.TASKS: json.dumps(sorted(tasks), separators=(",", ":"))}
 
 
 def _priority(priority: tuple[str, int] | None) -> dict[str, Any]:
@@ -318,12 +331,15 @@ def asks(stage: Stage) -> bool:
 # -- writes -----------------------------------------------------------------------------------------------------------
 
 
-def activate(workload: Workload, stage: Stage, queue: str) -> Write:
-    """The stage is reached: the Workload that kept its place is switched on, with what is known now."""
-    body = {
-        "metadata": {"annotations": {names.PLACE: None}},
+def activate(workload: Workload, stage: Stage, queue: str, tasks: Sequence[str] | None = None) -> Write:
+    """The stage is reached: the Workload that kept its place is switched on, with what is known now. `tasks`: for those that wait, whose pods say what
+    they ask for; then only if nobody has changed it meanwhile."""
+    body: dict[str, Any] = {
+        "metadata": {"annotations": {names.PLACE: None, **_tasks(tasks)}},
         "spec": {"active": True, "queueName": queue, "podSets": pod_sets(stage)},
     }
+    if tasks is not None:
+        body["metadata"]["resourceVersion"] = part(workload.obj, "metadata").get("resourceVersion")
     return _patch(workload, body, f"stage {stage.name} waits in the queue")
 
 
@@ -382,9 +398,16 @@ def reclaim(workload: Workload, finished: Mapping[str, int]) -> Write | None:
     return _patch(workload, body, "gives back what is over", "status", every=1.0)
 
 
-def pods_ready(workload: Workload, now: float) -> Write:
-    told = _stated("PodsReady", True, "Started", "all pods of the stage run", now)
-    return _status(workload, [told], "its pods run")
+def pods_ready(workload: Workload, now: float, recovered: bool = False) -> Write:
+    reason = "Recovered" if recovered else "Started"
+    told = _stated("PodsReady", True, reason, "all pods of the stage run", now)
+    return _status(workload, [told], "its pods run again" if recovered else "its pods run")
+
+
+def pods_lost(workload: Workload, message: str, now: float) -> Write:
+    """Kueue gives it some time to recover."""
+    told = _stated("PodsReady", False, "WaitForRecovery", message, now)
+    return _status(workload, [told], f"some of its pods are lost: {message}")
 
 
 def finish(workload: Workload, outcome: str, message: str, now: float) -> Write:

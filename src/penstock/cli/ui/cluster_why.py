@@ -47,6 +47,9 @@ def cluster_report(found: ClusterReport) -> None:
             render.data("")
         for text in rest:
             render.print_wrapped(text)
+    if found.warned is not None:
+        since = f" ({duration(max(0.0, now - found.warned.at))} ago)" if found.warned.at is not None else ""
+        fact("warning", f"{found.warned}{since}")
 
 
 def _part(one: Standing, now: float) -> None:

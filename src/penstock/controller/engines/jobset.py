@@ -19,7 +19,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.controller.coverage import is_active, is_gated
-from penstock.controller.engine import Adjusted, Observed, Opening, Outcome, Shape, Stage, State, Task, Unit, View
+from penstock.controller.engine import (
+    Adjusted,
+    Observed,
+    Opening,
+    Outcome,
+    Shape,
+    Stage,
+    State,
+    Task,
+    Unit,
+    View,
+    unread,
+)
 from penstock.controller.names import PARALLELISM, QUEUE, QUEUED, SUSPEND, UNIT
 from penstock.controller.objects import (
     Lookup,
@@ -180,7 +192,7 @@ class JobSet:
         try:
             return View(tuple(look.stages()), over, paused)
         except UserError as error:
-            return View(paused=paused, problem="; ".join(one.message for one in error.problems))
+            return unread(error, paused)
 
     def task_of(self, pod: Object, seen: Observed, unit: Unit) -> Task:
         return _look(seen, unit).task_of(pod)

@@ -1,12 +1,14 @@
-"""The kinds of objects that users name in a cluster: `workflow/nightly`, `job/train`. Called by the commands, which load nothing else to
-tell such a name from that of a run, and by subject.
+"""The kinds of objects that users name in a cluster: `workflow/nightly`, `job/train`, and those of the engines that are installed. Called by the
+commands, which load nothing else to tell such a name from that of a run, and by subject.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.controller.known import other_kinds
 from penstock.controller.objects import PODS, WORKLOADS, Resource
 from penstock.errors import Problem, UserError
 
@@ -20,6 +22,7 @@ KINDS = (
     dataclasses.replace(PODS, selector=""),
     ALL_WORKLOADS,
 )
+_NOT_KUEUES = ("workflow", "pipelinerun", "taskrun")
 _SHORT = {"wf": "workflow", "pr": "pipelinerun", "tr": "taskrun", "po": "pod", "wl": "workload", "kwl": "workload"}
 
 
@@ -29,7 +32,7 @@ class Target:
     """In lower case, for one object."""
     name: str
     resource: Resource | None
-    """None: a kind that is known only by the owners of Workloads."""
+    """None: a kind of no engine that is installed here; it is known only by the owners of Workloads."""
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"
@@ -45,7 +48,7 @@ def target_of(text: str) -> Target:
     """Raises UserError."""
     kind, _, name = text.partition("/")
     if not kind or not name or "/" in name:
-        known = ", ".join(one.kind.lower() for one in KINDS)
+        known = ", ".join(one.kind.lower() for one in (*KINDS, *other_kinds()))
         fix = f"KIND/NAME, as in workflow/nightly; kinds: {known}, or that of any owner of a Workload"
         raise UserError(Problem("P894", f"{text!r} names no object of a cluster", fix))
     found = _resource(kind)
@@ -55,4 +58,21 @@ def target_of(text: str) -> Target:
 def _resource(kind: str) -> Resource | None:
     word = kind.lower().partition(".")[0]
     word = _SHORT.get(word, word)
-    return next((one for one in KINDS if word in (one.kind.lower(), one.plural)), None)
+    return _first(lambda one: word in (one.kind.lower(), one.plural))
+
+
+def kind_of(api: str, kind: str) -> Resource | None:
+    """The kind of an owner, as references name it."""
+    return _first(lambda one: (one.api, one.kind) == (api, kind))
+
+
+def _first(fits: Callable[[Resource], bool]) -> Resource | None:
+    """Other packages are asked only for what is none of the kinds that everybody has."""
+    own = next(filter(fits, KINDS), None)
+    return own if own is not None else next(filter(fits, other_kinds()), None)
+
+
+def is_ours(kind: str) -> bool:
+    """Does nobody but Penstock queue it? Kueue queues the others by itself."""
+    word = kind.lower()
+    return word in _NOT_KUEUES or any(word == one.kind.lower() for one in other_kinds())

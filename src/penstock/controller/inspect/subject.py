@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from penstock.controller import names
-from penstock.controller.inspect.kinds import ALL_WORKLOADS, KINDS, Target
+from penstock.controller.inspect.kinds import ALL_WORKLOADS, Target, kind_of
 from penstock.controller.inspect.pods import WORKLOAD
 from penstock.controller.inspect.state import ClusterState
 from penstock.controller.objects import (
@@ -112,7 +112,7 @@ def _workloads_of(above: Object, here: Iterable[Object]) -> list[Object]:
 
 def _read_owner(lookup: Lookup, owner: Object, namespace: str) -> Object:
     """As it is in the cluster, so that its own owners are known; or only what is known of it."""
-    kind = next((one for one in KINDS if one.kind == owner.get("kind") and one.api == owner.get("apiVersion")), None)
+    kind = kind_of(str(owner.get("apiVersion")), str(owner.get("kind")))
     found = lookup.get(kind, namespace, str(owner.get("name"))) if kind is not None else None
     return found or {"metadata": {"uid": owner.get("uid"), "name": owner.get("name")}}
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from penstock.admission.manifests.times import time_of
 from penstock.admission.model import Workload
 from penstock.controller import names
-from penstock.controller.inspect.kinds import KINDS, Target
+from penstock.controller.inspect.events import Warned, last_warning
+from penstock.controller.inspect.kinds import KINDS, Target, is_ours
 from penstock.controller.inspect.live import state_for
 from penstock.controller.inspect.pods import PodCount, count, pods_of
 from penstock.controller.inspect.state import ClusterState, is_place, key_of, local_queue_of, owner_name, stage_of
@@ -22,6 +23,7 @@ from penstock.controller.objects import (
     holds,
     labels_of,
     part,
+    rows,
     uid_of,
 )
 from penstock.errors import Problem, UserError, nearest
@@ -32,14 +34,11 @@ from penstock.service.views.waits import Wait
 
 State = Literal["waiting", "checks", "leaving", "admitted", "ahead", "over"]
 _PODS = next(one for one in KINDS if one.kind == "Pod")
-_EVENTS = Resource("v1", "Event", "events")
 _WEBHOOKS = Resource(
     "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False
 )
 WEBHOOK = "admission.penstock"
 """The name of the controller's MutatingWebhookConfiguration: where it is, the controller is installed."""
-_OURS = ("workflow", "pipelinerun", "taskrun")
-"""Kinds that Kueue does not queue by itself."""
 
 
 @dataclass(slots=True)
@@ -112,6 +111,8 @@ class ClusterReport:
     fix: str = ""
     unseen: Problem | None = None
     """Rights that are missing to say more."""
+    warned: Warned | None = None
+    """The last warning about it among the Events, while it has Workloads that are not over."""
 
     def as_data(self) -> dict[str, Any]:
         return {
@@ -121,6 +122,7 @@ class ClusterReport:
             "problem": self.problem or None,
             "fix": self.fix or None,
             "unseen": self.unseen.as_data() if self.unseen is not None else None,
+            "warning": self.warned.as_data() if self.warned is not None else None,
             "workloads": [one.as_data() for one in self.parts],
         }
 
@@ -136,7 +138,15 @@ def why(lookup: Lookup, target: Target, namespace: str, now: float) -> ClusterRe
     report = ClusterReport(str(target), namespace, parts, subject.through, unseen=_as_warning(state.unseen))
     if not parts:
         report.problem, report.fix = absence(lookup, state, subject, namespace)
+    elif any(part.state != "over" for part in parts):
+        report.warned = last_warning(lookup, _uids(subject), namespace)
     return report
+
+
+def _uids(subject: Subject) -> set[str]:
+    """Of the object, and of what its Workloads belong to."""
+    owners = {str(one.get("uid")) for each in subject.workloads for one in rows(each, "metadata", "ownerReferences")}
+    return (owners | {uid_of(subject.object)}) - {""}
 
 
 def _as_warning(problem: Problem | None) -> Problem | None:
@@ -237,10 +247,10 @@ def absence(lookup: Lookup, state: ClusterState, subject: Subject, namespace: st
     if queue not in queues:
         fix = f"create the queue, or submit it with another label; {listed}.{nearest(queue, queues)}"
         return f"{target} names queue {queue!r}, and namespace {namespace} has no LocalQueue of that name.", fix
-    message = _warning(lookup, found, namespace)
-    if message:
-        return f"{target} has no Workload: {message}", f"kubectl describe {target} -n {namespace}"
-    if target.kind in _OURS:
+    warned = last_warning(lookup, _uids(subject), namespace)
+    if warned is not None:
+        return f"{target} has no Workload: {warned}", f"kubectl describe {target} -n {namespace}"
+    if is_ours(target.kind):
         return _no_controller(lookup, target)
     fix = f"kubectl describe {target} -n {namespace}; Kueue's setting integrations.frameworks lists the kinds that it queues"
     return f"{target} names queue {queue!r}, and Kueue has made no Workload for it.", fix
@@ -256,18 +266,6 @@ def _over(found: Object) -> str:
     except (UserError, LookupError, ValueError):
         return ""
     return status.state if status.state in FINAL else ""
-
-
-def _warning(lookup: Lookup, found: Object, namespace: str) -> str:
-    """The last warning about it among the Events of its namespace."""
-    try:
-        events = lookup.list(_EVENTS, namespace)
-    except UserError:
-        return ""
-    mine = [one for one in events if part(one, "involvedObject").get("uid") == uid_of(found) and uid_of(found)]
-    mine = [one for one in mine if one.get("type") == "Warning"]
-    mine.sort(key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""))
-    return f"{mine[-1].get('reason')}: {mine[-1].get('message')}" if mine else ""
 
 
 def _no_controller(lookup: Lookup, target: Target) -> tuple[str, str]:

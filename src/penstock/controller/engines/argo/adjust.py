@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.controller import names
+from penstock.controller.choices import suspends_by_steps
 from penstock.controller.engine import Adjusted, Unit
 from penstock.controller.engines.argo.manifests import free_manifests, label_manifests
-from penstock.controller.engines.argo.static import STAGES, described
+from penstock.controller.engines.argo.queues import QUEUES, label_templates, queues_of, said_of, warnings_of
+from penstock.controller.engines.argo.static import STAGES, described, unsized_in
 from penstock.controller.engines.argo.stopping import OPENED
 from penstock.controller.objects import Lookup, Object, Resource, annotations_of, labels_of, namespace_of, part
 from penstock.errors import DocumentError, UserError
@@ -34,7 +36,7 @@ _PODS_INSTEAD = frozenset({"P860", "P862", "P864", "P865"})
 _ITS_OWN = "workflows.argoproj.io/"
 _OURS = "penstock/"
 _KEPT = frozenset({names.QUEUE, names.PRIORITY})
-_OUR_NOTES = frozenset({names.STOPPING, OPENED, STAGES, MARK})
+_OUR_NOTES = frozenset({names.STOPPING, OPENED, STAGES, QUEUES, MARK})
 _NO_PATCH = "{}"
 _HANDLERS = frozenset({"onExit", "hooks"})
 
@@ -46,14 +48,18 @@ def adjust(obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
     library = _library(document, lookup)
     _refuse_disguise(library, document)
     _refuse_relabelling(library, document)
-    queues = _queues(document)
+    derived = static_stages(library, document)
+    queues = queues_of(document, derived)
     told = [*label_manifests(written, queue, queues), *free_manifests(library, document)]
-    gated, warnings = _gated(library, document, unit)
-    _label(gated, queue, queues)
+    gated, warnings = _gated(library, document, unit, suspends_by_steps(obj, lookup))
+    _label(gated, queue)
     _keep_collector(gated)
+    _tell_queues(gated, said_of(document, derived, queues))
     if unit != "task":
-        _tell_stages(library, document, gated, queues)
-    return Adjusted(gated, (*warnings, *told))
+        _tell_stages(library, document, gated, queue, queues)
+    by_stage = unit in ("stage", "reuse") and '"by":"suspend"' in str(annotations_of(gated).get(MARK))
+    unsized = unsized_in(derived) if by_stage else []
+    return Adjusted(gated, (*warnings, *told, *warnings_of(derived, unit, queue, queues), *unsized))
 
 
 def _as_written(obj: Object) -> dict[str, Any]:
@@ -75,10 +81,9 @@ def _place(obj: Object) -> str:
     return f"{obj.get('kind')} {part(obj, 'metadata').get('name')}"
 
 
-def _gated(library: Library, document: Document, unit: Unit) -> tuple[dict[str, Any], list[str]]:
+def _gated(library: Library, document: Document, unit: Unit, by_steps: bool) -> tuple[dict[str, Any], list[str]]:
     way = "stage" if unit == "reuse" else unit
     report = Report()
-    by_steps = str(part(document.metadata, "annotations").get(names.BY_STEPS, "true")) != "false"
     try:
         if unit == "workflow" or (unit != "task" and by_steps):
             gated = gate(library, document, way, "suspend", report)
@@ -161,33 +166,25 @@ def _task_names(template: Mapping[str, Any]) -> Iterator[str]:
         yield str(task.get("name"))
 
 
-def _queues(document: Document) -> dict[str, str]:
-    """Templates that name a queue of their own."""
-    found = {}
-    for _, template in items(document.spec, "templates"):
-        queue = part(template, "metadata", "labels").get(names.QUEUE)
-        if queue:
-            found[str(template.get("name"))] = str(queue)
-    return found
-
-
-def _label(gated: dict[str, Any], queue: str, queues: Mapping[str, str]) -> None:
+def _label(gated: dict[str, Any], queue: str) -> None:
     """Every pod carries the queue's name under our label, and not under Kueue's: Kueue would queue it a second time."""
     spec = gated["spec"]
     metadata = {**part(spec, "podMetadata")}
     metadata["labels"] = {k: v for k, v in part(metadata, "labels").items() if k != names.QUEUE} | {names.QUEUED: queue}
     spec["podMetadata"] = metadata
-    for _, template in items(spec, "templates"):
-        said = part(template, "metadata", "labels")
-        if isinstance(template, dict) and (names.QUEUE in said or names.QUEUED in said):
-            kept = {k: v for k, v in said.items() if k not in (names.QUEUE, names.QUEUED)}
-            own = queues.get(str(template.get("name")))
-            template["metadata"] = {**part(template, "metadata"), "labels": kept | ({names.QUEUED: own} if own else {})}
+    label_templates(gated)
 
 
-def _tell_stages(library: Library, document: Document, gated: dict[str, Any], queues: Mapping[str, str]) -> None:
+def _tell_queues(gated: dict[str, Any], said: Mapping[str, str]) -> None:
+    if said:
+        annotate(gated, {QUEUES: json.dumps(said, separators=(",", ":"), sort_keys=True)})
+
+
+def _tell_stages(
+    library: Library, document: Document, gated: dict[str, Any], queue: str, queues: Mapping[str, str]
+) -> None:
     try:
-        text = described(static_stages(library, document), queues)
+        text = described(static_stages(library, document), queue, queues)
     except DocumentError:
         return
     if text:

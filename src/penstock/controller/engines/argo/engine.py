@@ -11,9 +11,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.controller import names
-from penstock.controller.engine import Adjusted, Observed, Opening, Outcome, Shape, Stage, State, Task, Unit, View
+from penstock.controller.engine import (
+    Adjusted,
+    Observed,
+    Opening,
+    Outcome,
+    Shape,
+    Stage,
+    State,
+    Task,
+    Unit,
+    View,
+    unread,
+)
 from penstock.controller.engines.argo.adjust import CLUSTER_TEMPLATES, TEMPLATES, adjust
 from penstock.controller.engines.argo.nodes import Node, Nodes, nodes_of
+from penstock.controller.engines.argo.queues import queue_of_node
 from penstock.controller.engines.argo.static import STAGES, order, read
 from penstock.controller.engines.argo.stopping import OPENED, WHOLE, WORKFLOWS, Stopping, is_stopping, under_way
 from penstock.controller.objects import Lookup, Object, Write, annotations_of, labels_of, name_of, namespace_of, part
@@ -25,6 +38,10 @@ from penstock.formats.gates.peak import peaks
 from penstock.formats.pods.requests import amounts
 
 _WHERE = {True: "Argo keeps them in its database", False: "they are compressed in an unknown way"}
+_INSTEAD = {
+    True: "Take nodeStatusOffLoad out of Argo's configuration, or queue the workflow whole (penstock/unit: workflow).",
+    False: "Have Argo compress with gzip, its default, or queue the workflow whole (penstock/unit: workflow).",
+}
 _ENDS: Mapping[str, Outcome] = {"Succeeded": "Succeeded", "Failed": "Failed", "Error": "Failed"}
 
 
@@ -48,7 +65,8 @@ class ArgoEngine:
             return _whole(seen)
         nodes = nodes_of(seen)
         if nodes.unreadable:
-            return View(problem=f"the nodes in its status cannot be read: {_WHERE[nodes.elsewhere]}")
+            said = f"the nodes in its status cannot be read: {_WHERE[nodes.elsewhere]}"
+            return View(problem=said, fix=_INSTEAD[nodes.elsewhere])
         return View(_stages(seen, nodes), paused=_paused(seen.main), stopping=under_way(seen.main))
 
     def task_of(self, pod: Object, seen: Observed, unit: Unit) -> Task:
@@ -60,7 +78,7 @@ class ArgoEngine:
         if found.exempt:
             return Task("", name)
         stage = WHOLE if unit == "workflow" else nodes.key_of.get(found.name, found.name)
-        return Task(stage, nodes.task_name(name))
+        return Task(stage, nodes.task_name(name), queue_of_node(seen.main, nodes.by_name.get(name)))
 
     def open(self, seen: Observed, unit: Unit, stage: Stage, opening: Opening) -> Sequence[Write]:
         if is_stopping(seen.main):
@@ -130,14 +148,15 @@ def _run_stage(nodes: Nodes, pod: Object) -> str:
 
 
 def _ahead(key: str, told: Mapping[str, Any]) -> Stage:
-    shapes, known = _shapes(told.get("shape"))
+    shapes, unknown = _shapes(told.get("shape"))
     queue, follows = str(told.get("queue") or ""), tuple(map(str, told.get("next") or ()))
-    return Stage(key, key, "ahead", shapes, known, queue=queue, gang=_gang(shapes), next=follows)
+    known = not unknown and not told.get("queues")
+    return Stage(key, key, "ahead", shapes, known, queue=queue, gang=_gang(shapes), next=follows, unknown=unknown)
 
 
 def _gated(nodes: Nodes, told: Mapping[str, Mapping[str, Any]], key: str, gate: Node, run: str) -> Stage:
     members = read(gate.given("shape"))
-    shapes, known = _shapes(members)
+    shapes, unknown = _shapes(members)
     state: State = "held" if not gate.over else "open"
     finished: tuple[int, ...] = ()
     outcome: Outcome = ""
@@ -145,13 +164,15 @@ def _gated(nodes: Nodes, told: Mapping[str, Mapping[str, Any]], key: str, gate: 
         if gate.phase != "Succeeded" or nodes.is_over(run):
             here = nodes.by_name.get(run)
             state, outcome = "done", _ENDS.get(here.phase if here else gate.phase, "Succeeded")
-        elif known:
+        elif not unknown:
             finished = _finished(nodes, run, members)
     static = gate.given("stage")
     said = told.get(static, {})
+    # Steps of different queues are let go as pods, which wait each in its own.
+    known = not unknown and not said.get("queues")
     follows = tuple(map(str, said.get("next") or ())) if key == static else ()
     queue = str(said.get("queue") or "")
-    return Stage(key, key, state, shapes, known, _gang(shapes), queue, finished, outcome, next=follows)
+    return Stage(key, key, state, shapes, known, _gang(shapes), queue, finished, outcome, next=follows, unknown=unknown)
 
 
 def _gang(shapes: Sequence[Shape]) -> bool:
@@ -159,16 +180,15 @@ def _gang(shapes: Sequence[Shape]) -> bool:
     return len(shapes) != 1
 
 
-def _shapes(members: Any) -> tuple[tuple[Shape, ...], bool]:
-    """The shapes of a gate's input, and whether they are complete."""
-    found, known = [], True
+def _shapes(members: Any) -> tuple[tuple[Shape, ...], str]:
+    """The shapes of a gate's input, and why they are not complete."""
+    found, unknown = [], []
     for one in members if isinstance(members, list) else ():
         if not isinstance(one, Mapping):
-            known = False
+            unknown.append("its gate says nothing of a step")
             continue
         count, pods = one.get("n"), one.get("pods", 1)
-        # `open`: what only the run knows, such as an amount that is a parameter.
-        known = known and isinstance(count, int) and isinstance(pods, int) and not one.get("open")
+        unknown += _unknown(one)
         each = amounts(part(one, "resources"))
         if isinstance(pods, int) and pods > 1:
             each = {name: -(-amount // pods) for name, amount in each.items()}
@@ -177,7 +197,19 @@ def _shapes(members: Any) -> tuple[tuple[Shape, ...], bool]:
         listed = one.get("tolerations")
         tolerations = tuple(t for t in listed if isinstance(t, Mapping)) if isinstance(listed, list) else ()
         found.append(Shape(max(0, number), each, selector, tolerations))
-    return tuple(found), known
+    return tuple(found), "; ".join(dict.fromkeys(unknown))
+
+
+def _unknown(one: Mapping[str, Any]) -> list[str]:
+    """What nobody knows of a step when its stage is reached."""
+    found = []
+    if not isinstance(one.get("n"), int) or not isinstance(one.get("pods", 1), int):
+        found.append(f"only the run knows how many pods step {one.get('step')} has")
+    later = one.get("open")  # such as an amount that is a parameter
+    if later:
+        listed = ", ".join(map(str, later)) if isinstance(later, list) else str(later)
+        found.append(f"only the run knows {listed} of step {one.get('step')}")
+    return found
 
 
 def _finished(nodes: Nodes, run: str, members: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
@@ -200,7 +232,7 @@ def _whole(seen: Observed) -> View:
         tolerations = declared(document, TOLERATION) or ()
         selector = declared(document, NODE_SELECTOR) or {}
     except UserError as error:
-        return View(problem="; ".join(one.message for one in error.problems))
+        return unread(error)
     shape = Shape(1, amounts(resources), selector, tuple(tolerations))
     opened = said.get(OPENED) == "true"
     held = not opened and part(seen.main, "spec").get("suspend") is True
@@ -214,7 +246,7 @@ def _whole(seen: Observed) -> View:
 def _still_needed(seen: Observed, most: Mapping[str, int]) -> Mapping[str, int]:
     """The peak of the stages that are not over. Those that may run again, and whatever is not described, count to the end."""
     told = read(annotations_of(seen.main).get(STAGES))
-    if not told or any(not _shapes(one.get("shape"))[1] for one in told):
+    if not told or any(_shapes(one.get("shape"))[1] for one in told):
         return most
     over = nodes_of(seen).static_over()
     left = [one for one in told if one.get("many") or str(one.get("stage")) not in over]

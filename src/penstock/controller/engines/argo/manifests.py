@@ -86,7 +86,7 @@ def _is_free(resource: Mapping[str, Any]) -> bool:
     return not queues_by_itself(found) and makes_pods(found)
 
 
-def _templates(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def templates_in(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """With those that are written where they are called, and the defaults of all."""
     spec = part(data, "spec")
     yield "spec.templateDefaults", part(spec, "templateDefaults")
@@ -106,7 +106,7 @@ def _lists(value: Any) -> list[Any]:
 
 def _creating(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Its resource templates that create something."""
-    for path, template in _templates(data):
+    for path, template in templates_in(data):
         if part(template, "resource").get("action") in _CREATES:
             yield path, template
 

@@ -1,6 +1,6 @@
 """What is known of a workflow's stages before it runs, kept in an annotation. Written by `adjust`, read by the engine.
 
-For each static stage: its shapes, the queue that it names, the stages that follow it directly (`next`), and whether it may run more than once
+For each static stage: its shapes, the queue that it names (or `queues`, if its steps name different ones), the stages that follow it directly (`next`), and whether it may run more than once
 (`many`). It serves places in the queue, reservations that are handed from stage to stage, and what a whole workflow still needs. A user might change
 it: then places are wrong, but no pod runs without quota.
 """
@@ -11,6 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from penstock.controller.engines.argo.queues import queues_in
+from penstock.formats.argo.gate.text import count
 from penstock.formats.argo.language.depends import needs_of
 from penstock.formats.argo.pods import loops
 from penstock.formats.argo.scope import Resolved, calls_of, is_composite
@@ -22,15 +24,15 @@ MOST_BYTES = 64 * 1024
 """A larger description is left out: annotations of an object have 256 KiB together."""
 
 
-def described(derived: StaticStages, queues: Mapping[str, str]) -> str:
-    """The annotation; empty if there is nothing to say, or too much."""
+def described(derived: StaticStages, queue: str, queues: Mapping[str, str]) -> str:
+    """The annotation; empty if there is nothing to say, or too much. `queue`: of the workflow; `queues`: of templates that name their own."""
     repeated = _repeated(derived)
     follows = _followers(derived)
     told = []
     for stage in derived.queued():
         if stage.recursive:
             continue
-        one = _told(stage, queues)
+        one = _told(stage, queue, queues)
         if stage.name in follows:
             one["next"] = follows[stage.name]
         if stage.template in repeated:
@@ -38,6 +40,18 @@ def described(derived: StaticStages, queues: Mapping[str, str]) -> str:
         told.append(one)
     text = json.dumps(told, separators=(",", ":"), default=str)
     return text if told and len(text) <= MOST_BYTES else ""
+
+
+def unsized_in(derived: StaticStages) -> list[str]:
+    """For the user: stages whose size nobody can tell when they are reached, so their pods wait."""
+    found = []
+    for stage in derived.queued():
+        for call in stage.calls if stage.asks else ():
+            what = [*call.shape.open, *(["how often it runs"] if count(stage, call) == "null" else [])]
+            if what:
+                said = "so no Workload waits before its pods are there; write figures, or a list that is known by then"
+                found.append(f"stage {stage.name}: only the run knows {', '.join(what)} of step {call.name}, {said}")
+    return found
 
 
 def read(text: Any) -> list[Mapping[str, Any]]:
@@ -48,7 +62,7 @@ def read(text: Any) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
 
-def _told(stage: StaticStage, queues: Mapping[str, str]) -> dict[str, Any]:
+def _told(stage: StaticStage, queue: str, queues: Mapping[str, str]) -> dict[str, Any]:
     shapes = []
     for call in stage.calls:
         shown = {name: quantity.show(amount, name) for name, amount in sorted(call.shape.resources.items())}
@@ -58,8 +72,9 @@ def _told(stage: StaticStage, queues: Mapping[str, str]) -> dict[str, Any]:
         one |= {"tolerations": list(call.shape.tolerations)} if call.shape.tolerations else {}
         one |= {"open": list(call.shape.open)} if call.shape.open else {}
         shapes.append(one)
-    own = {queues.get(call.template, "") for call in stage.calls}
-    return {"stage": stage.name, "shape": shapes} | ({"queue": own.pop()} if len(own) == 1 and own != {""} else {})
+    own = queues_in(stage, queue, queues)
+    named = {"queues": own} if len(own) > 1 else {"queue": own[0]} if own != [queue] else {}
+    return {"stage": stage.name, "shape": shapes} | named
 
 
 def _followers(derived: StaticStages) -> dict[str, list[str]]:

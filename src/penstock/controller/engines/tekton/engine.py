@@ -12,7 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.controller.coverage import is_active, is_gated
-from penstock.controller.engine import Adjusted, Observed, Opening, Outcome, Shape, Stage, State, Task, Unit, View
+from penstock.controller.engine import (
+    Adjusted,
+    Observed,
+    Opening,
+    Outcome,
+    Shape,
+    Stage,
+    State,
+    Task,
+    Unit,
+    View,
+    unread,
+)
 from penstock.controller.engines.tekton import adjust as adjusting
 from penstock.controller.engines.tekton.runs import (
     PIPELINE_RUNS,
@@ -73,7 +85,7 @@ class Tekton:
         try:
             return View(tuple(look.stages()), _outcome(result_of(seen.main)), paused)
         except UserError as error:
-            return View(paused=paused, problem="; ".join(one.message for one in error.problems))
+            return unread(error, paused)
 
     def task_of(self, pod: Object, seen: Observed, unit: Unit) -> Task:
         return _look(seen, unit).task_of(pod)
@@ -186,7 +198,7 @@ class _Look:
                 for one in found:
                     # Perhaps a task of `finally` that its run has not told of yet: nothing is queued for it before its pod has waited a moment.
                     stage = self._one(one, "")
-                    yield replace(stage, known=False) if stage.state == "open" else stage
+                    yield replace(stage, known=False, unknown="") if stage.state == "open" else stage
 
     def _exempt(self) -> Iterator[Stage]:
         """What never waits, and was held at birth: it asks for nothing, so it is let go at once."""
@@ -200,7 +212,14 @@ class _Look:
         shape = next(iter(shapes_of(self.runs.library, resolved(self.main))))
         key = name_of(self.main)
         return Stage(
-            key, key, state, (_shape(shape, 1),), not shape.open, finished=(1 if done else 0,), outcome=_outcome(done)
+            key,
+            key,
+            state,
+            (_shape(shape, 1),),
+            not shape.open,
+            finished=(1 if done else 0,),
+            outcome=_outcome(done),
+            unknown=_unknown(shape, 1),
         )
 
     def _one(self, run: Object, queue: str) -> Stage:
@@ -218,6 +237,7 @@ class _Look:
             queue=queue,
             finished=(1 if done else 0,),
             outcome=_outcome(done),
+            unknown=_unknown(shape, 1),
         )
 
     def _each(self, task: PipelineTask) -> Iterator[Stage]:
@@ -252,6 +272,7 @@ class _Look:
             finished=(sum(map(bool, ends)),) if shapes else (),
             outcome=_outcome("False" if "False" in ends else "True") if state == "done" else "",
             next=tuple(one.key for one in self.runs.tasks.values() if one.after == {task.path} and not one.exempt),
+            unknown=_unknown(shape, count),
         )
 
     def _state(self, task: PipelineTask, there: Sequence[Object], ends: Sequence[str]) -> State:
@@ -326,6 +347,15 @@ class _Look:
     def _is_over(self, task: PipelineTask) -> bool:
         there = self.runs.task_runs.get(task.path, [])
         return all(result_of(one) for one in there) if there else self.runs.is_passed(task)
+
+
+def _unknown(shape: TaskShape | None, count: int | None) -> str:
+    """Why a task cannot be sized."""
+    if shape is None:
+        return "its task is not known"
+    if shape.open:
+        return f"{', '.join(shape.open)} is not known"
+    return "" if count is not None else "only the run knows how many TaskRuns its matrix has"
 
 
 def _declared(document: Document) -> dict[str, int]:
