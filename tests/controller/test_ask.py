@@ -199,6 +199,13 @@ def test_replicas_find_one_another_by_the_lease(api: FakeApi, world: Callable[..
     assert second.manager.ask_leader("/who", REQUEST) is None, "it leads itself"
 
 
+def test_an_address_of_ipv6_is_in_brackets(api: FakeApi, world: Callable[..., World]) -> None:
+    one = world(elect=True, terms=QUICK, identity="one", address="fd00::1").start()
+    wait_for(lambda: one.manager.leads)
+    lease = api.get(LEASES, "ns", "penstock-controller") or {}
+    assert lease["metadata"]["annotations"] == {"penstock/address": f"[fd00::1]:{one.manager.webhook_port}"}
+
+
 def test_the_manifests_tell_each_replica_its_address() -> None:
     (deployment,) = [one for one in manifests(Install()) if one["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]

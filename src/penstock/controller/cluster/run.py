@@ -142,15 +142,7 @@ class Manager:
         self._served = webhook_server(
             settings.webhook_host, settings.webhook_port, self._webhooks, self._log, self.metrics
         )
-        self._elector = Elector(
-            client,
-            settings.namespace,
-            settings.lease,
-            settings.identity,
-            self._log,
-            address=_address(settings.address, self._served.port),
-            terms=settings.terms,
-        )
+        self._elector = _candidate(client, settings, self._served.port, self._log)
         self._leader = Leader(lambda: self._elector.leader, settings.hosts[0], self._log, self.metrics)
         self._measure()
 
@@ -421,8 +413,11 @@ class Manager:
             self.metrics.lists.labels(kind).set_function(partial(_sum, some, lambda one: one.lists))
 
 
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}" if host else ""
+def _candidate(client: Client, settings: Settings, port: int, log: Log) -> Elector:
+    host = f"[{settings.address}]" if ":" in settings.address else settings.address
+    address = f"{host}:{port}" if host else ""
+    where = settings.namespace, settings.lease, settings.identity
+    return Elector(client, *where, log, address=address, terms=settings.terms)
 
 
 def _sum(watchers: Sequence[Watcher], figure: Callable[[Watcher], int]) -> float:
