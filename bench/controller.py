@@ -3,7 +3,7 @@
 pods      one answer of the webhook about a pod, in stages of 250 to 2,000 pods that come one after another; pure, so it needs no testbed
 gate      from a stage that is reached to its gate open, beside a bare Workload from created to Admitted
 writes    requests of ours for one stage of 1, 10 and 50 pods, Events too; what gives back finished pods is apart
-waiting   250, 500 and 1,000 workflows of three stages in a full queue: memory, idle time, and how long a restart takes
+waiting   250, 500 and 1,000 workflows of three stages in a full queue: memory, idle time, how long a restart takes, and how that grows
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,10 @@ IDLE = 20.0
 """Seconds over which an idle controller is watched."""
 WIDTHS = (1, 10, 50)
 CROWDS = (250, 500, 1000)
+LINEAR = CROWDS[-1] / CROWDS[0]
+"""Times as much for the largest crowd as for the smallest, if cost grows with the number. A fixed part makes it less."""
+NOISE = 1.25
+"""Of times, which are measured once."""
 STAGES = (250, 500, 1000, 2000)
 LAST = 100
 """Pods of which the answers are timed."""
@@ -222,13 +226,13 @@ def _gate(bed: Testbed, desk: Desk, moments: Moments) -> Iterator[Figure]:
 
 def _writes(bed: Testbed, desk: Desk, controller: Controlled) -> Iterator[Figure]:
     for width in WIDTHS:
-        before = _sample(controller)
+        before = controller.figures()
         name = f"wide-{width}"
         create(bed, desk.namespace, _document(name, 1, width))
         until_over(bed, desk.namespace, name)
         bed.wait(lambda: _queue_idle(controller), "the controller to be idle")
         time.sleep(1)  # Events are sent by a thread of their own
-        after = _sample(controller)
+        after = controller.figures()
         events = sum(after[key] - before.get(key, 0) for key in after if key.startswith("penstock_events_total"))
         told = [json.loads(line) for line in controller.log.read_text().splitlines() if f'/{name}"' in line]
         written = [one for one in told if one.get("message", one.get("msg")) == "written"]
@@ -239,16 +243,8 @@ def _writes(bed: Testbed, desk: Desk, controller: Controlled) -> Iterator[Figure
         )
 
 
-def _sample(controller: Controlled) -> Mapping[str, float]:
-    import httpx2
-
-    text = httpx2.get(f"http://127.0.0.1:{controller.health}/metrics", timeout=10, trust_env=False).text
-    rows = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
-    return {name: float(value) for name, _, value in rows}
-
-
 def _queue_idle(controller: Controlled) -> bool:
-    return _sample(controller)["penstock_queue_depth"] == 0
+    return controller.figures()["penstock_queue_depth"] == 0
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------
@@ -256,6 +252,7 @@ def _queue_idle(controller: Controlled) -> bool:
 
 def _waiting(bed: Testbed, desk: Desk, controller: Controlled) -> Iterator[Figure]:
     made = 0
+    restarts, memories = [], []
     for crowd in CROWDS:
         bars = (300.0, 2.0, 20.0) if crowd == CROWDS[-1] else (None, None, None)
         began = time.monotonic()
@@ -268,12 +265,17 @@ def _waiting(bed: Testbed, desk: Desk, controller: Controlled) -> Iterator[Figur
         began = time.monotonic()
         controller.start()
         bed.wait(lambda n=crowd: _looked_at(controller, n), "all of them to be looked at")  # type: ignore[misc]
-        yield Figure(f"controller: {crowd} workflows wait, restart", time.monotonic() - began, bars[2])
+        restarts.append(time.monotonic() - began)
+        yield Figure(f"controller: {crowd} workflows wait, restart", restarts[-1], bars[2])
         used = _processor_time(controller)
         time.sleep(IDLE)
         share = 100 * (_processor_time(controller) - used) / IDLE
         yield Figure(f"controller: {crowd} workflows wait, idle", share, bars[1], "%")
-        yield Figure(f"controller: {crowd} workflows wait, memory", controller.memory() / 1e6, bars[0], "MB")
+        memories.append(controller.memory() / 1e6)
+        yield Figure(f"controller: {crowd} workflows wait, memory", memories[-1], bars[0], "MB")
+    grown = f"{CROWDS[-1]} workflows for {CROWDS[0]}"
+    yield Figure(f"controller: {grown}, restart", restarts[-1] / restarts[0], LINEAR * NOISE, "x")
+    yield Figure(f"controller: {grown}, memory", memories[-1] / memories[0], LINEAR, "x")
 
 
 def _caught_up(bed: Testbed, desk: Desk, controller: Controlled, number: int) -> bool:
@@ -287,7 +289,7 @@ def _caught_up(bed: Testbed, desk: Desk, controller: Controlled, number: int) ->
 
 
 def _looked_at(controller: Controlled, number: int) -> bool:
-    found = _sample(controller)
+    found = controller.figures()
     done = sum(count for name, count in found.items() if name.startswith("penstock_reconciles_total"))
     return done >= number and found["penstock_queue_depth"] == 0
 

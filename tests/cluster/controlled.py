@@ -66,9 +66,11 @@ OURS = frozenset({"Workflow", "PipelineRun", "TaskRun"})
 class Controlled:
     """The controller's process on one testbed. `with` ends it."""
 
-    def __init__(self, bed: Testbed, engines: Collection[str], *options: str, site: Path | None = None) -> None:
-        """`site`: a folder with the packages of engines that are not ours."""
-        self.bed, self.engines, self.options, self.site = bed, tuple(engines), options, site
+    def __init__(
+        self, bed: Testbed, engines: Collection[str], *options: str, site: Path | None = None, front: int = 0
+    ) -> None:
+        """`site`: a folder with the packages of engines that are not ours. `front`: the port where the API server asks, if that is not the webhook's own."""
+        self.bed, self.engines, self.options, self.site, self.front = bed, tuple(engines), options, site, front
         self.log = Path(bed.dir) / "log" / "penstock-controller.log"
         self.webhook, self.health = _free_port(), _free_port()
         self.process: subprocess.Popen[bytes] | None = None
@@ -84,7 +86,7 @@ class Controlled:
             "controller",
             "manifests",
             "--url",
-            f"https://127.0.0.1:{self.webhook}",
+            f"https://127.0.0.1:{self.front or self.webhook}",
         ]
         for name in ALL:
             command += ["--without", name] if name not in self.engines else []
@@ -150,6 +152,14 @@ class Controlled:
             return httpx2.get(f"http://127.0.0.1:{self.health}/readyz", timeout=2, trust_env=False).status_code == 200
         except httpx2.HTTPError:
             return False
+
+    def figures(self) -> Mapping[str, float]:
+        """What it measures, by name and labels."""
+        import httpx2
+
+        text = httpx2.get(f"http://127.0.0.1:{self.health}/metrics", timeout=10, trust_env=False).text
+        rows = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in rows}
 
     def kill(self) -> None:
         assert self.process is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.controller.coverage import Coverage, Grant
+from penstock.controller.coverage import Coverage, Grant, opening, released
 from penstock.controller.engine import Shape, Stage, Task
 from penstock.controller.workload import Workload
 from tests.controller.engine_objects import Shelf, admitted
@@ -57,3 +57,66 @@ def test_a_pod_gets_the_nodes_of_every_flavor_that_it_takes_from() -> None:
 def test_a_pod_that_chose_other_nodes_is_not_covered() -> None:
     assert decide(pod({"pool": "spot"}, cpu="1")) == "uncovered"
     assert isinstance(decide(pod({"pool": "plain", "zone": "a"}, cpu="1")), Grant)
+
+
+# -- what admission checks add ------------------------------------------------------------------------------------------
+
+SPOT = {"key": "spot", "operator": "Exists"}
+
+
+def checked(*updates: dict[str, Any], state: str = "Ready") -> Workload:
+    """One cpu of the flavor `plain`, and a check that has said this."""
+    made = admitted(MAIN, Stage("train", "train", "open", (Shape(2, {"cpu": 1000}),)))
+    for one in made["status"]["admission"]["podSetAssignments"]:
+        one["flavors"] = {"cpu": "plain"}
+    made["status"]["admissionChecks"] = [{"name": "check", "state": state, "podSetUpdates": list(updates)}]
+    return Workload(made)
+
+
+def granted(workload: Workload, one: dict[str, Any]) -> Grant:
+    found = Coverage([workload], [], FLAVORS).decide(Task("train", "t"), one)
+    assert isinstance(found, Grant)
+    return found
+
+
+def test_a_pod_gets_what_an_admission_check_adds_beside_its_flavor() -> None:
+    (pod_set,) = [one.name for one in checked().pod_sets]
+    update = {
+        "name": pod_set,
+        "nodeSelector": {"node-pool": "p-1"},
+        "tolerations": [SPOT],
+        "labels": {"consumes": "p-1"},
+        "annotations": {"example.com/request": "r-1"},
+    }
+    grant = granted(checked(update), pod(cpu="1"))
+    assert grant.node_selector == {"pool": "plain", "node-pool": "p-1"} and list(grant.tolerations) == [SPOT]
+    waiting = pod(cpu="1")
+    waiting["spec"] |= {"tolerations": [{**SPOT, "effect": ""}], "schedulingGates": [{"name": "penstock/admission"}]}
+    change = released(waiting, grant)
+    assert change["metadata"]["labels"] == {"consumes": "p-1"}
+    assert change["metadata"]["annotations"] == {"example.com/request": "r-1", "penstock/pod-set": grant.pod_set}
+    assert change["spec"]["nodeSelector"] == {"pool": "plain", "node-pool": "p-1"}
+    assert change["spec"]["schedulingGates"] is None and "tolerations" not in change["spec"], "it has that one"
+
+
+def test_several_checks_add_up_and_each_pod_set_has_its_own() -> None:
+    (pod_set,) = [one.name for one in checked().pod_sets]
+    one = checked({"name": pod_set, "nodeSelector": {"a": "1"}}, {"name": "another", "nodeSelector": {"b": "2"}})
+    one.obj["status"]["admissionChecks"].append(
+        {"name": "second", "state": "Ready", "podSetUpdates": [{"name": pod_set, "labels": {"c": "3"}}]}
+    )
+    grant = granted(one, pod(cpu="1"))
+    assert grant.node_selector == {"pool": "plain", "a": "1"} and grant.labels == {"c": "3"}
+
+
+def test_a_pod_that_chose_other_nodes_than_a_check_is_not_covered() -> None:
+    (pod_set,) = [one.name for one in checked().pod_sets]
+    one = checked({"name": pod_set, "nodeSelector": {"node-pool": "p-1"}})
+    assert Coverage([one], [], FLAVORS).decide(Task("train", "t"), pod({"node-pool": "p-2"}, cpu="1")) == "uncovered"
+
+
+def test_the_engine_that_opens_the_stage_is_told_what_a_check_adds() -> None:
+    (pod_set,) = [one.name for one in checked().pod_sets]
+    one = checked({"name": pod_set, "nodeSelector": {"node-pool": "p-1"}, "tolerations": [SPOT]})
+    found = opening(Coverage([one], [], FLAVORS), one)
+    assert found.node_selector == {"pool": "plain", "node-pool": "p-1"} and list(found.tolerations) == [SPOT]

@@ -306,6 +306,17 @@ def test_the_command_prints_the_manifests() -> None:
     assert list(yaml.safe_load_all(said.output)) == manifests(Install("queues", "mine:1", 1, ("argo", "jobset")))
 
 
+@pytest.mark.parametrize(
+    ("words", "warned"), [([], True), (["--image", "mine:1"], False), (["--url", "https://127.0.0.1:9443"], False)]
+)
+def test_an_image_that_nobody_has_named_is_warned_of(words: list[str], warned: bool) -> None:
+    """On stderr: what is printed goes into kubectl."""
+    said = CliRunner().invoke(cli, ["controller", "manifests", *words])
+    assert said.exit_code == 0
+    assert ("--image registry.example/penstock:" in said.stderr) is warned and bool(said.stderr) is warned
+    assert len(list(yaml.safe_load_all(said.stdout))) > 10 and "warning" not in said.stdout
+
+
 def stand_in(folder: Path, there: dict[str, Any]) -> str:
     """A kubectl that knows these paths."""
     (folder / "there.json").write_text(json.dumps(there))

@@ -21,6 +21,7 @@ class Store:
 
     def __init__(self) -> None:
         self.spec: dict[str, Any] | None = None
+        self.notes: dict[str, Any] = {}
         self.version = 0
         self.down: set[str] = set()
         self.lost_answers: set[str] = set()
@@ -39,6 +40,7 @@ class Store:
                 store.check(who)
                 if store.spec is not None:
                     raise ApiError(409, "AlreadyExists", "")
+                store.annotate(body)
                 return store.write(who, body["spec"])
 
             def patch(
@@ -49,9 +51,14 @@ class Store:
                     raise ApiError(404, "NotFound", "")
                 if version != str(store.version):
                     raise ApiError(409, "Conflict", "")
+                store.annotate(body)
                 return store.write(who, {**store.spec, **body["spec"]})
 
         return Part()
+
+    def annotate(self, body: Any) -> None:
+        told = {**self.notes, **body["metadata"].get("annotations", {})}
+        self.notes = {name: text for name, text in told.items() if text is not None}
 
     def check(self, who: str) -> None:
         if who in self.down:
@@ -65,16 +72,19 @@ class Store:
         return self.shown()
 
     def shown(self) -> dict[str, Any]:
-        return {"spec": dict(self.spec or {}), "metadata": {"resourceVersion": str(self.version)}}
+        meta = {"resourceVersion": str(self.version), "annotations": dict(self.notes)}
+        return {"spec": dict(self.spec or {}), "metadata": meta}
 
 
 class Candidate:
     """An elector driven step by step: what `run` does between two waits."""
 
-    def __init__(self, store: Store, name: str, now: list[float]) -> None:
+    def __init__(self, store: Store, name: str, now: list[float], address: str = "") -> None:
         self.name = name
         self.ended = False
-        self.elector = Elector(store.for_(name), "ns", "lease", name, Log(io.StringIO()), clock=lambda: now[0])
+        self.elector = Elector(
+            store.for_(name), "ns", "lease", name, Log(io.StringIO()), address=address, clock=lambda: now[0]
+        )
 
     def step(self, now: float) -> None:
         elector = self.elector
@@ -145,6 +155,32 @@ def test_who_gives_it_back_is_replaced_at_once() -> None:
     one.elector.release()
     two.step(0)
     assert two.elector.leads
+
+
+def test_the_others_know_where_the_leader_answers() -> None:
+    store, now = Store(), [0.0]
+    one, two = Candidate(store, "one", now, "10.0.0.1:9443"), Candidate(store, "two", now, "10.0.0.2:9443")
+    silent = Candidate(store, "silent", now)
+    one.step(0), two.step(0)
+    assert two.elector.leader == "10.0.0.1:9443"
+    assert not one.elector.leader, "who leads asks nobody"
+    now[0] = 16.0
+    assert not two.elector.leader, "it was not renewed: perhaps it is gone"
+    silent.step(16)
+    now[0] = 32.0
+    silent.step(32)  # it takes the lease
+    two.step(32), one.step(32)
+    assert silent.elector.leads and not two.elector.leader, "the address of the one before is not its own"
+
+
+def test_who_gives_it_back_has_no_address() -> None:
+    store, now = Store(), [0.0]
+    one = Candidate(store, "one", now, "10.0.0.1:9443")
+    one.step(0)
+    assert store.notes == {"penstock/address": "10.0.0.1:9443"}
+    one.elector._leads = False
+    one.elector.release()
+    assert not store.notes
 
 
 def test_a_process_that_slept_does_not_lead() -> None:

@@ -68,6 +68,11 @@ def manifests(
     named = image or f"{IMAGE}:{__version__}"
     install = Install(namespace, named, replicas, _engines(without), _others(also), url.rstrip("/"))
     render.data(dump_all(all_of(install)), end="")
+    if not image and not url:
+        said = f"the image is {named}, which no registry has by that name: only nodes that have it already can start it"
+        render.note(
+            f"warning: {said}. Build deploy/Containerfile, push it, and name it: --image registry.example/{named}"
+        )
 
 
 @controller.command()

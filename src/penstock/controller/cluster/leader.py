@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.controller.objects import Resource
+from penstock.controller.objects import Resource, annotations_of
 from penstock.errors import UserError
 from penstock.kubernetes.client import ApiError, Client
 from penstock.kubernetes.log import Log
 
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
+ADDRESS = "penstock/address"
+"""The annotation that says where the holder answers the other replicas. A Lease has no field for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Seen:
     spec: Mapping[str, Any]
     version: str
     at: float
+    address: str = ""
+    """Where its holder answers, if it says so."""
 
     def held_by_other(self, identity: str, now: float) -> bool:
         holder = self.spec.get("holderIdentity") or ""
@@ -72,11 +76,13 @@ class Elector:
         identity: str,
         log: Log,
         *,
+        address: str = "",
         terms: Terms | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._namespace, self._name, self.identity = namespace, name, identity
+        self._address = address
         self._terms = terms or Terms()
         self._clock = clock
         self._log = log.bind(lease=f"{namespace}/{name}", identity=identity)
@@ -94,6 +100,12 @@ class Elector:
     def holder(self) -> str:
         """Who holds the lease, as far as we know."""
         return str(self._seen.spec.get("holderIdentity") or "") if self._seen is not None else ""
+
+    @property
+    def leader(self) -> str:
+        """The address of another one that leads, as far as we know; or nothing."""
+        seen = self._seen
+        return seen.address if seen is not None and seen.held_by_other(self.identity, self._clock()) else ""
 
     def run(self, started: Callable[[], None]) -> None:
         try:
@@ -120,7 +132,7 @@ class Elector:
         stamp = _stamp(datetime.datetime.now(datetime.UTC))
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": stamp, "renewTime": stamp}
         try:
-            self._patch(spec, seen.version)
+            self._patch(spec, seen.version, address="")
             self._seen = None
             self._log.info("lease given back")
         except (ApiError, UserError) as error:
@@ -171,26 +183,26 @@ class Elector:
                 raise
             return None
         spec, version = obj.get("spec") or {}, str(obj["metadata"]["resourceVersion"])
-        if self._seen is None or self._seen.spec != spec:
-            self._seen = Seen(spec, version, self._clock())
-        else:
-            self._seen = Seen(spec, version, self._seen.at)
+        same = self._seen is not None and self._seen.spec == spec
+        at = self._seen.at if self._seen is not None and same else self._clock()
+        self._seen = Seen(spec, version, at, str(annotations_of(obj).get(ADDRESS) or ""))
         return self._seen
 
     def _write(self, seen: Seen | None, began: float) -> None:
         spec = claim(seen, self.identity, self._terms, datetime.datetime.now(datetime.UTC))
         if seen is None:
-            body = {"metadata": {"name": self._name}, "spec": spec}
+            told = {ADDRESS: self._address} if self._address else {}
+            body = {"metadata": {"name": self._name, "annotations": told}, "spec": spec}
             answer = self._client.create(LEASES, self._namespace, body)
         else:
-            answer = self._patch(spec, seen.version)
+            answer = self._patch(spec, seen.version, address=self._address)
         self._seen = Seen(answer.get("spec") or spec, str(answer["metadata"]["resourceVersion"]), began)
         self._renewed = began
 
-    def _patch(self, spec: Mapping[str, Any], version: str) -> dict[str, Any]:
-        return self._client.patch(
-            LEASES, self._namespace, self._name, {"spec": dict(spec)}, version=version, timeout=self._timeout
-        )
+    def _patch(self, spec: Mapping[str, Any], version: str, address: str) -> dict[str, Any]:
+        # In the same write: nobody is to be taken for the holder by the address of the one before.
+        body = {"metadata": {"annotations": {ADDRESS: address or None}}, "spec": dict(spec)}
+        return self._client.patch(LEASES, self._namespace, self._name, body, version=version, timeout=self._timeout)
 
     @property
     def _timeout(self) -> float:

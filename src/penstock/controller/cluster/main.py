@@ -20,7 +20,7 @@ from penstock.controller.cluster.run import Key, Manager, Settings
 from penstock.controller.core import Seen, reconcile
 from penstock.controller.coverage import is_active
 from penstock.controller.engine import Engine, Observed
-from penstock.controller.install.webhooks import NAME, PODS_PATH, WORKFLOWS_PATH
+from penstock.controller.install.webhooks import DECIDED_PATH, NAME, PODS_PATH, WORKFLOWS_PATH
 from penstock.controller.known import engines
 from penstock.controller.objects import (
     CLUSTER_QUEUES,
@@ -65,10 +65,11 @@ class Controller:
         clock: Callable[[], float] = time.time,
         leads: Callable[[], bool] = lambda: True,
         fresh: Callable[[], float] = lambda: math.inf,
+        ask_leader: Callable[[str, Mapping[str, Any]], Mapping[str, Any] | None] = lambda path, request: None,
     ) -> None:
-        """`fresh`: for how many seconds the watch of pods has told all."""
+        """`fresh`: for how many seconds the watch of pods has told all. `ask_leader`: what the replica that leads says to a review; None: nothing."""
         self.engines = {one.name: one for one in engines}
-        self.clock, self.leads, self.fresh = clock, leads, fresh
+        self.clock, self.leads, self.fresh, self.ask_leader = clock, leads, fresh, ask_leader
         self.main = {(one.api, one.kind): (engine, one) for engine in engines for one in engine.main}
         self.kinds = _unique(one for engine in engines for one in (*engine.main, *engine.children))
         library = _unique(one for engine in engines for one in engine.library)
@@ -205,7 +206,7 @@ class Controller:
     # webhooks
 
     def webhooks(self) -> dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]]:
-        return {WORKFLOWS_PATH: self.admit_workflow, PODS_PATH: self.admit_pod}
+        return {WORKFLOWS_PATH: self.admit_workflow, PODS_PATH: self.admit_pod, DECIDED_PATH: self.decide_pod}
 
     def admit_workflow(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         kind = part(request, "kind")
@@ -214,10 +215,16 @@ class Controller:
         return admit_workflow(request, known[0] if known else None, self.caches)
 
     def admit_pod(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One replica decides, and the others ask it. Where it does not answer the pod keeps its gate until that one looks."""
+        if self.leads():
+            return self.decide_pod(request)
+        return self.ask_leader(DECIDED_PATH, request) or admit_pod(request, None)[0]
+
+    def decide_pod(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Here or nowhere: two replicas that take one another for the leader must not ask in a circle."""
         pod = {**part(request, "object")}
         pod["metadata"] = {"namespace": request.get("namespace"), **part(pod, "metadata")}
         key = self.owner_of({**pod, "apiVersion": "v1", "kind": "Pod"})
-        # One replica decides; on the others the pod keeps its gate until that one looks.
         if key is None or not self.leads():
             return admit_pod(request, None)[0]
         return self.rooms.admit(key, request)
@@ -269,6 +276,7 @@ def manager(
     )
     controller.leads = lambda: found.leads
     controller.fresh = lambda: found.fresh(PODS)
+    controller.ask_leader = found.ask_leader
     return found
 
 

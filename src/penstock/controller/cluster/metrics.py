@@ -49,6 +49,12 @@ class Metrics:
         self.webhook_seconds = Histogram(
             "webhook_seconds", "Time to answer an admission review.", ["path"], buckets=SECONDS, **given
         )
+        self.asked = Counter(
+            "leader_questions",
+            "Reviews passed on to the replica that leads, by what became of it.",
+            ["outcome"],
+            **given,
+        )
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[Hashable, dict[str, tuple[str, float]]] = {}

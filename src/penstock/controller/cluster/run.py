@@ -18,7 +18,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
+from penstock.controller.cluster.ask import Leader
 from penstock.controller.cluster.certificates import Keeper, Lifetimes, Material
 from penstock.controller.cluster.events import Recorder
 from penstock.controller.cluster.leader import Elector, Terms
@@ -57,6 +59,8 @@ class Settings:
     elect: bool = True
     """Two replicas need it; without it this process always acts."""
     lease: str = MANAGER
+    address: str = field(default_factory=lambda: os.environ.get("POD_IP", ""))
+    """Where the other replicas reach the webhooks of this one, without the port. Empty: they do not; pods that they are asked about keep their gate."""
     terms: Terms = field(default_factory=Terms)
     workers: int = 4
     webhook_host: str = "0.0.0.0"
@@ -117,9 +121,6 @@ class Manager:
         ]
         self._trusted = [watcher for watcher in self._watchers if watcher.cache.resource in trusted]
         self._recorder = Recorder(client, settings.identity, self._log, self.metrics)
-        self._elector = Elector(
-            client, settings.namespace, settings.lease, settings.identity, self._log, terms=settings.terms
-        )
         self._writer = Writer(client, caches, self.changed, self._leads, self.metrics)
         self._keeper = Keeper(
             client,
@@ -141,6 +142,8 @@ class Manager:
         self._served = webhook_server(
             settings.webhook_host, settings.webhook_port, self._webhooks, self._log, self.metrics
         )
+        self._elector = _candidate(client, settings, self._served.port, self._log)
+        self._leader = Leader(lambda: self._elector.leader, settings.hosts[0], self._log, self.metrics)
         self._measure()
 
     @property
@@ -194,6 +197,10 @@ class Manager:
     def fresh(self, resource: Resource) -> float:
         """Seconds for which the watch of this kind has told all."""
         return min((one.good_for() for one in self._watchers if one.cache.resource == resource), default=0.0)
+
+    def ask_leader(self, path: str, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What the replica that leads says to a review at one of its webhooks. None: nothing, or not in time."""
+        return self._leader.ask(path, request)
 
     def stop(self) -> None:
         """Has `run` return. May be called by a signal handler."""
@@ -272,6 +279,7 @@ class Manager:
         for watcher in self._watchers:
             watcher.stop()
         self._served.stop()
+        self._leader.close()
         self._health.stop()
         for watcher in self._watchers:
             watcher.join(5)
@@ -364,6 +372,7 @@ class Manager:
             self._log.error("webhook certificate not looked at", error=error)
             return
         if material != self._material:
+            self._leader.trust(material.ca)
             self._served.use(tls_context(material))
             if self._material is None:
                 self._served.start()
@@ -402,6 +411,13 @@ class Manager:
         for kind, some in by_kind.items():
             self.metrics.cached.labels(kind).set_function(partial(_sum, some, lambda one: len(one.cache)))
             self.metrics.lists.labels(kind).set_function(partial(_sum, some, lambda one: one.lists))
+
+
+def _candidate(client: Client, settings: Settings, port: int, log: Log) -> Elector:
+    host = f"[{settings.address}]" if ":" in settings.address else settings.address
+    address = f"{host}:{port}" if host else ""
+    where = settings.namespace, settings.lease, settings.identity
+    return Elector(client, *where, log, address=address, terms=settings.terms)
 
 
 def _sum(watchers: Sequence[Watcher], figure: Callable[[Watcher], int]) -> float:

@@ -131,7 +131,8 @@ def _container(install: Install) -> Manifest:
             "--leader-elect",
             "--log=json",
         ],
-        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}],
+        # The address goes into the Lease: the other replicas ask the one that leads.
+        "env": [_of_pod("POD_NAME", "metadata.name"), _of_pod("POD_IP", "status.podIP")],
         "ports": [
             {"name": "webhook", "containerPort": WEBHOOK_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
@@ -146,6 +147,10 @@ def _container(install: Install) -> Manifest:
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
+
+
+def _of_pod(name: str, field: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": field}}}
 
 
 def _probe(path: str, seconds: int) -> Manifest:

@@ -19,6 +19,8 @@ from penstock.controller.objects import Resource
 NAME: Final = "admission.penstock"
 WORKFLOWS_PATH: Final = "/workflows"
 PODS_PATH: Final = "/pods"
+DECIDED_PATH: Final = "/pods/decided"
+"""The same, asked by another replica."""
 
 _MAIN = {
     "argo": [("argoproj.io", "v1alpha1", ["workflows"])],
