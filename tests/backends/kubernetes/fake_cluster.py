@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from penstock.artifacts.blobs import Blobs
 from penstock.artifacts.values import dumps
-from penstock.backends.kubernetes.cluster import EVENTS, JOBS, PODS, REVIEWS, SECRETS
+from penstock.backends.kubernetes.cluster import EVENTS, JOBS, NAMESPACES, PODS, REVIEWS, SECRETS
 from penstock.backends.kubernetes.names import INDEX, JOB_NAME
 from tests.backends.kubernetes.pods import condition, ended
 from tests.controller.fake_api import FakeApi, _refused
@@ -26,7 +26,8 @@ class FakeCluster(FakeApi):
         self.made: list[str] = []
         """Names of Jobs in the order in which they were created."""
         self.nodes = Nodes(self, blobs)
-        super().__init__(JOBS, PODS, SECRETS, EVENTS, REVIEWS)
+        super().__init__(JOBS, PODS, SECRETS, EVENTS, REVIEWS, NAMESPACES)
+        self.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         self.nodes.start()
 
     def stop(self) -> None:

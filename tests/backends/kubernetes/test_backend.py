@@ -327,6 +327,18 @@ def test_missing_rights_are_named_before_anything_is_made(cluster: FakeCluster, 
     assert "create jobs, watch pods" in ended.message and cluster.made == []
 
 
+def test_a_namespace_that_is_not_there_is_said_at_once(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubeconfig = {"KUBECONFIG": str(tmp_path / "kubeconfig")}
+    wrong = {**kubeconfig, "PENSTOCK_KUBERNETES_NAMESPACE": "nowhere"}
+    with pytest.raises(UserError) as error:
+        check({"kubernetes"}, tmp_path, str(tmp_path / "artifacts"), wrong)
+    assert error.value.code == "P720" and "no namespace nowhere" in str(error.value)
+    cluster.faults.append(Fault(lambda method, path: path.endswith("/namespaces/ns"), 403, "Forbidden"))
+    assert "it answers" in check({"kubernetes"}, tmp_path, str(tmp_path / "artifacts"), kubeconfig)
+
+
 def test_no_cluster_is_said_at_once(cluster: FakeCluster, tmp_path: Path) -> None:
     cluster.stop()
     with pytest.raises(UserError) as error:

@@ -14,7 +14,7 @@ from penstock.artifacts import values
 from penstock.backends import folders
 from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted, BackendContext
 from penstock.backends.kubernetes import boot
-from penstock.backends.kubernetes.cluster import Cluster
+from penstock.backends.kubernetes.cluster import Cluster, no_namespace
 from penstock.backends.kubernetes.logs import PodLog
 from penstock.backends.kubernetes.manifest import job_of, secret_of
 from penstock.backends.kubernetes.options import ARTIFACTS, Options
@@ -258,6 +258,7 @@ class JobAttempt:
         work = self._work
         assert work is not None
         ended.outcome, ended.message, ended.lost = found.outcome, found.message, found.lost
+        ended.preempted = found.preempted
         ended.exit_code = None if work.is_function else found.exit_code
         if found.lost or found.outcome is Outcome.CANCELLED:
             return
@@ -302,8 +303,7 @@ def _refusal(error: ApiError, around: Surroundings) -> UserError:
         fix = "ask whoever runs the cluster for a role with this right, or name another namespace: PENSTOCK_KUBERNETES_NAMESPACE"
         return UserError(Problem("P721", f"in the namespace {namespace}: {message}", fix))
     if error.code == 404:
-        fix = "create it, or name another one: PENSTOCK_KUBERNETES_NAMESPACE"
-        return UserError(Problem("P720", f"the cluster has no namespace {namespace}: {message}", fix))
+        return no_namespace(namespace)
     if error.code in (400, 409, 422):
         fix = "change what it refuses by the step's own fields or by PENSTOCK_KUBERNETES_POD"
         return UserError(Problem("P724", f"the cluster refuses the Job: {message}", fix))

@@ -23,6 +23,7 @@ from penstock.kubernetes.watch import Watcher
 JOBS: Final = Resource("batch/v1", "Job", "jobs")
 PODS: Final = Resource("v1", "Pod", "pods")
 SECRETS: Final = Resource("v1", "Secret", "secrets")
+NAMESPACES: Final = Resource("v1", "Namespace", "namespaces", namespaced=False)
 EVENTS: Final = Resource("v1", "Event", "events")
 REVIEWS: Final = Resource(
     "authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
@@ -59,6 +60,7 @@ def check(client: Client, namespace: str) -> None:
     """Does the cluster answer, and may we do what the backend does? Raises UserError."""
     lacking = []
     try:
+        _check_namespace(client, namespace)
         for group, resource, sub, verbs in RIGHTS:
             for verb in verbs:
                 wanted = {
@@ -77,6 +79,23 @@ def check(client: Client, namespace: str) -> None:
         fix = "ask whoever runs the cluster for a role with these rights, or name another namespace: PENSTOCK_KUBERNETES_NAMESPACE"
         message = f"in the namespace {namespace} you may not {', '.join(lacking)}"
         raise UserError(Problem("P721", message, fix, client.connection.context))
+
+
+def _check_namespace(client: Client, namespace: str) -> None:
+    """Who may not look at namespaces hears of one that is missing when the first Job is made."""
+    try:
+        there = client.found(NAMESPACES, "", namespace) is not None
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        return
+    if not there:
+        raise no_namespace(namespace, client.connection.context)
+
+
+def no_namespace(namespace: str, where: str = "") -> UserError:
+    fix = f"create it (kubectl create namespace {namespace}), or name another one: PENSTOCK_KUBERNETES_NAMESPACE"
+    return UserError(Problem("P720", f"the cluster has no namespace {namespace}", fix, where))
 
 
 def unreachable(client: Client, error: ApiError) -> UserError:
