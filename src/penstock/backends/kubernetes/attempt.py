@@ -125,19 +125,7 @@ class JobAttempt:
             await self._call(around, around.cluster.add_secret, secret)
 
     async def _call(self, around: Surroundings, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        """Calls the API server, again and again while it is away. Raises UserError for what it refuses."""
-        loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + PATIENCE, 0.5
-        while True:
-            try:
-                return await around.thread(call, *args, **more)
-            except ApiError as error:
-                away = error.unreachable or error.code >= 500 or error.code == 429
-                if not away or loop.time() + pause > deadline:
-                    raise _refusal(error, around) from None
-                self._note(around, f"the cluster does not answer: {error.message}")
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 15.0)
+        return await asked(around, lambda line: self._note(around, line), call, *args, **more)
 
     def _note(self, around: Surroundings, line: str) -> None:
         self._logs[0].note(line)
@@ -292,6 +280,24 @@ class JobAttempt:
         while around.options.store == ARTIFACTS and not blobs.has(digest) and time.monotonic() < deadline:
             time.sleep(0.5)
         return values.loads(blobs.get(digest).decode())
+
+
+async def asked(
+    around: Surroundings, note: Callable[[str], None], call: Callable[..., Any], *args: Any, **more: Any
+) -> Any:
+    """Calls the API server, again and again while it is away. Raises UserError for what it refuses."""
+    loop = asyncio.get_running_loop()
+    deadline, pause = loop.time() + PATIENCE, 0.5
+    while True:
+        try:
+            return await around.thread(call, *args, **more)
+        except ApiError as error:
+            away = error.unreachable or error.code >= 500 or error.code == 429
+            if not away or loop.time() + pause > deadline:
+                raise _refusal(error, around) from None
+            note(f"the cluster does not answer: {error.message}")
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 15.0)
 
 
 def _refusal(error: ApiError, around: Surroundings) -> UserError:

@@ -186,6 +186,11 @@ class Cluster:
         """The pods of the Job with this uid."""
         return list(self._pods.owned_by(uid))
 
+    def warm_jobs(self) -> list[Object]:
+        """The Jobs of all warm pods of this store, also of other engines. Raises ApiError."""
+        selector = f"{self._jobs.resource.selector},{names.POOL}"
+        return list(self.client.list(JOBS, self.namespace, selector=selector, keep=slim_job).items)
+
     # -- writes
 
     def ensure(self, job: dict[str, Any]) -> tuple[Object, bool]:
@@ -282,6 +287,10 @@ class Cluster:
                     raise
 
     # -- reads
+
+    def found(self, name: str) -> Object | None:
+        """A Job as the server has it now. Raises ApiError."""
+        return self.client.found(JOBS, self.namespace, name)
 
     def refusal(self, uid: str) -> str:
         """Why the cluster makes no pods for a Job; empty if it does not say. However many ask, the server is asked every few seconds."""
