@@ -317,6 +317,9 @@ def test_there_is_one_watch_however_many_tasks(cluster: FakeCluster, tmp_path: P
 
     live(tmp_path, story)
     assert cluster.asked("GET", "/pods?watch") == cluster.asked("GET", "/jobs?watch") == 1
+    assert cluster.asked("POST", "/jobs") == cluster.asked("DELETE", "/jobs/") == 30
+    assert cluster.asked("GET", "/log") < 40  # mostly one each
+    assert cluster.asked("GET", "/jobs/") == 0  # what is deleted is known from the watch
     assert cluster.names() == []
 
 

@@ -249,14 +249,16 @@ class Cluster:
     def remove(self, name: str, *, grace: float | None = None, any_engine: bool = False) -> bool:
         """Deletes a Job that this engine follows, with its pods; with `grace`, its pods get so many seconds. False: it is another
         engine's now, or gone. Raises ApiError."""
+        found = self._jobs.get(self.namespace, name)  # what was seen last; if that is old, the server says so
         while True:
-            found = self.client.found(JOBS, self.namespace, name)
+            found = found or self.client.found(JOBS, self.namespace, name)
             if found is None or (not any_engine and annotations_of(found).get(names.ENGINE) != self.engine):
                 return False
             if is_deleted(found) or self._delete(found, "Background" if grace is None else "Foreground"):
                 if grace is not None:
                     self._end_pods(uid_of(found), grace)
                 return True
+            found = None
 
     def _delete(self, found: Object, how: str) -> bool:
         """False: it has changed since it was looked at."""
