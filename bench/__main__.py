@@ -9,12 +9,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import admission, controller, formats, peers, planning, running, startup, testbed
+from bench import admission, controller, formats, kubernetes, peers, planning, running, startup, testbed
 from bench.measure import Figure
 
 PARTS = {
     part.__name__.rpartition(".")[2]: part
-    for part in (startup, running, peers, planning, formats, admission, testbed, controller)
+    for part in (startup, running, peers, planning, formats, admission, testbed, controller, kubernetes)
 }
 
 

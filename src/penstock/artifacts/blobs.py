@@ -71,7 +71,7 @@ class Blobs:
         """Blobs behind a URL that this process has written, or compared with their digests."""
         self._folder: Path | None = None
         if "://" in self.root:
-            self._remote, self._base = _filesystem(self.root)
+            self._remote, self._base = filesystem(self.root)
         else:
             self._folder = Path(self.root).absolute()
             self._base = str(self._folder)
@@ -413,7 +413,7 @@ def _clone(place: str, to: Path) -> bool:
     return True
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
+def filesystem(url: str) -> tuple[Any, str]:
     """fsspec's file system and the path in it. Imported here: most stores are a folder."""
     try:
         import fsspec  # type: ignore[import-untyped]

@@ -104,6 +104,8 @@ class AttemptEnded:
     """How long it ran."""
     lost: bool = False
     """The attempt ended because its worker did, perhaps for another reason. The engine tries again and does not count it."""
+    preempted: bool = False
+    """Lost because something of a higher priority took its place. That may happen any number of times."""
     taken: TakenFiles | None = None
     """If it worked in a folder that other attempts work in too: what it returned of it. None: nothing."""
 

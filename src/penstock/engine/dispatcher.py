@@ -241,8 +241,8 @@ class Dispatcher:
             scope = task.state.scope
             why = scope.halted if scope.halt == "enough" else "stopped"
             run.not_succeeded(task, "cancelled", _facts(report) | {"message": why})
-        elif report.lost and own.lost + 1 < retry.LOST_LIMIT:
-            own.lost += 1
+        elif report.lost and (report.preempted or own.lost + 1 < retry.LOST_LIMIT):
+            own.lost += not report.preempted
             run.note("task.lost", task.path, {"attempt": task.attempt, **_facts(report)})
             run.row(task, "waiting")
             self._requeue(run, task)

@@ -4,6 +4,8 @@ image, `does:WHAT`; see Nodes. The files of tasks are nobody's here: outputs are
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import threading
 import time
 from typing import Any
@@ -11,8 +13,9 @@ from urllib.parse import urlsplit
 
 from penstock.artifacts.blobs import Blobs
 from penstock.artifacts.values import dumps
-from penstock.backends.kubernetes.cluster import EVENTS, JOBS, PODS, REVIEWS, SECRETS
+from penstock.backends.kubernetes.cluster import EVENTS, JOBS, NAMESPACES, PODS, REVIEWS, SECRETS
 from penstock.backends.kubernetes.names import INDEX, JOB_NAME
+from penstock.backends.kubernetes.options import ARTIFACTS
 from tests.backends.kubernetes.pods import condition, ended
 from tests.controller.fake_api import FakeApi, _refused
 
@@ -26,7 +29,8 @@ class FakeCluster(FakeApi):
         self.made: list[str] = []
         """Names of Jobs in the order in which they were created."""
         self.nodes = Nodes(self, blobs)
-        super().__init__(JOBS, PODS, SECRETS, EVENTS, REVIEWS)
+        super().__init__(JOBS, PODS, SECRETS, EVENTS, REVIEWS, NAMESPACES)
+        self.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         self.nodes.start()
 
     def stop(self) -> None:
@@ -111,6 +115,7 @@ class Nodes(threading.Thread):
     does:exit-N       ends with N
     does:evict, does:oom, does:nopull, does:nowhere, does:refuse
     does:hang         runs until it is deleted
+    does:run          its own command, as a process of this machine
     """
 
     def __init__(self, api: FakeCluster, blobs: Blobs) -> None:
@@ -123,6 +128,8 @@ class Nodes(threading.Thread):
         """does:hang ends well when it is set."""
         self.times: dict[str, int] = {}
         """Image -> how many pods of it were run."""
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        """By pod."""
         self._over = threading.Event()
 
     @property
@@ -132,6 +139,9 @@ class Nodes(threading.Thread):
     def end(self) -> None:
         self._over.set()
         self.join(10)
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
 
     def printed(self, pod: str) -> tuple[str, bool]:
         found = self.api.get(PODS, NAMESPACE, pod)
@@ -141,7 +151,7 @@ class Nodes(threading.Thread):
         seen = -1
         while not self._over.is_set():
             version = self.api.version
-            if version == seen and not self.hold.is_set():
+            if version == seen and not self.hold.is_set() and not self._some_ended():
                 with self.api.changed:
                     self.api.changed.wait(0.02)
                 continue
@@ -152,7 +162,17 @@ class Nodes(threading.Thread):
             if self.hold.is_set():
                 time.sleep(0.005)
 
+    def _some_ended(self) -> bool:
+        """Has a process ended, or is its pod gone?"""
+        return any(
+            process.poll() is not None or self.api.get(PODS, NAMESPACE, pod) is None
+            for pod, process in self.processes.items()
+        )
+
     def _orphans(self) -> None:
+        for pod, process in list(self.processes.items()):
+            if self.api.get(PODS, NAMESPACE, pod) is None:
+                process.terminate() if process.poll() is None else self.processes.pop(pod)
         jobs = {one["metadata"]["uid"] for one in self.api.all(JOBS)}
         for kind in (PODS, SECRETS):
             for one in self.api.all(kind):
@@ -214,7 +234,13 @@ class Nodes(threading.Thread):
         elif does == "nowhere":
             scheduled = condition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available")
             self._show(pod, {"phase": "Pending", "conditions": [scheduled]})
+        elif does == "run" and name in self.processes:
+            code = self.processes[name].poll()
+            if code is not None:
+                self._end(pod, "Failed" if code else "Succeeded", ended(code if code >= 0 else 128 - code), None)
         elif status["phase"] == "Pending":
+            if does == "run":
+                self._run(pod)
             self.logs[name] = f"up {pod['metadata']['annotations'][INDEX]}\n"
             where = "initContainerStatuses" if stores else "containerStatuses"
             self._show(pod, {"phase": "Running", where: [{"name": "main", "state": {"running": {}}}]})
@@ -231,6 +257,12 @@ class Nodes(threading.Thread):
             self.logs[name] += "done\n"
             said = json.dumps({"result": self.blobs.put(dumps(self.outputs).encode())})
             self._end(pod, "Succeeded", ended(0), ended(0, "", said) if stores else None)
+
+    def _run(self, pod: Dict) -> None:
+        main = pod["spec"]["containers"][0]
+        words = [self.blobs.root if word == ARTIFACTS else word.replace("$$", "$") for word in main["command"]]
+        env = {one["name"]: one["value"] for one in main["env"] if "value" in one}
+        self.processes[pod["metadata"]["name"]] = subprocess.Popen(words, env={**os.environ, **env})
 
     def _end(self, pod: Dict, phase: str, main: Dict, put: Dict | None) -> None:
         first = [{"name": "main", "state": main}]

@@ -317,6 +317,9 @@ def test_there_is_one_watch_however_many_tasks(cluster: FakeCluster, tmp_path: P
 
     live(tmp_path, story)
     assert cluster.asked("GET", "/pods?watch") == cluster.asked("GET", "/jobs?watch") == 1
+    assert cluster.asked("POST", "/jobs") == cluster.asked("DELETE", "/jobs/") == 30
+    assert cluster.asked("GET", "/log") < 40  # mostly one each
+    assert cluster.asked("GET", "/jobs/") == 0  # what is deleted is known from the watch
     assert cluster.names() == []
 
 
@@ -325,6 +328,18 @@ def test_missing_rights_are_named_before_anything_is_made(cluster: FakeCluster, 
     ended = one(tmp_path, spec_of(step("succeed")))
     assert ended.outcome is Outcome.ERRORED and "P721" in ended.message
     assert "create jobs, watch pods" in ended.message and cluster.made == []
+
+
+def test_a_namespace_that_is_not_there_is_said_at_once(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubeconfig = {"KUBECONFIG": str(tmp_path / "kubeconfig")}
+    wrong = {**kubeconfig, "PENSTOCK_KUBERNETES_NAMESPACE": "nowhere"}
+    with pytest.raises(UserError) as error:
+        check({"kubernetes"}, tmp_path, str(tmp_path / "artifacts"), wrong)
+    assert error.value.code == "P720" and "no namespace nowhere" in str(error.value)
+    cluster.faults.append(Fault(lambda method, path: path.endswith("/namespaces/ns"), 403, "Forbidden"))
+    assert "it answers" in check({"kubernetes"}, tmp_path, str(tmp_path / "artifacts"), kubeconfig)
 
 
 def test_no_cluster_is_said_at_once(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -80,6 +80,13 @@ def test_a_pod_that_was_taken_away_is_no_failure(more: dict[str, Any]) -> None:
     assert found.lost and found.outcome is Outcome.ERRORED and found.message
 
 
+def test_a_pod_that_the_scheduler_preempted_is_told_apart() -> None:
+    taken = condition("DisruptionTarget", reason="PreemptionByScheduler")
+    assert failed(conditions=[taken]).preempted and failed(reason="Preempting").preempted
+    assert end(pod("Running", meta=DELETED, conditions=[taken])).preempted
+    assert not failed(reason="Evicted").preempted and not failed(containers={"main": ended(1)}).preempted
+
+
 def test_a_pod_whose_machine_is_gone_is_lost_although_it_never_ends() -> None:
     gone = condition("DisruptionTarget", reason="DeletionByTaintManager", message="node is gone")
     found = end(pod("Running", meta=DELETED, conditions=[gone], containers={"main": {"running": {}}}))
@@ -137,6 +144,21 @@ def test_an_image_that_is_not_there_ends_at_once_and_a_registry_that_is_away_lat
     assert gone.patience == 0.0 and gone.problem is not None and gone.problem.code == "P722"
     away = waits(containers={"main": {"waiting": {"reason": "ImagePullBackOff", "message": "dial tcp: i/o timeout"}}})
     assert away.patience == 60.0 and "i/o timeout" in away.why
+
+
+def test_of_several_pods_the_one_that_waits_in_vain_counts() -> None:
+    scheduled = condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
+    mild = pod("Pending", 0, conditions=[scheduled])
+    gone = pod(
+        "Pending", 1, containers={"main": {"waiting": {"reason": "ErrImagePull", "message": "img:1: not found"}}}
+    )
+    found = judge(job(), [mild, gone], 2, "img:1", 600.0)
+    assert (
+        isinstance(found, Waiting)
+        and found.patience == 0.0
+        and found.problem is not None
+        and found.problem.code == "P722"
+    )
 
 
 def test_no_machine_is_waited_for_as_long_as_the_user_says() -> None:

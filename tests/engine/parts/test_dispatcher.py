@@ -115,6 +115,20 @@ def test_a_lost_worker_does_not_count_as_a_failure_twice(tmp_path: Path) -> None
     played(tmp_path, scene)
 
 
+def test_an_attempt_may_be_preempted_any_number_of_times(tmp_path: Path) -> None:
+    def scene(bench: Bench) -> None:
+        run = bench.run(flow(step("a")))
+        for _ in range(5):
+            bench.launch(run)
+            bench.dispatcher.start()
+            id = bench.backend.started[-1].id
+            bench.dispatcher.ended(AttemptEnded(id=id, outcome=Outcome.ERRORED, lost=True, preempted=True))
+        assert [kind for kind, _ in bench.events() if kind.startswith("task.lost")] == ["task.lost"] * 5
+        assert run.state.outcome is None
+
+    played(tmp_path, scene)
+
+
 def test_a_task_that_takes_too_long_is_stopped_and_has_failed(tmp_path: Path) -> None:
     def scene(bench: Bench) -> None:
         run = bench.run(flow(step("a", timeout=5.0)))

@@ -8,6 +8,10 @@ outcome     a Job and its pods as they are seen -> how far the attempt is, and w
 cluster     the API server: one watch of Jobs, one of pods, create, adopt, delete
 logs        what containers print, while they run and at their end
 attempt     one attempt from start to end
+pool        many small tasks: calls of functions, given to warm pods
+warm        one warm pod: its Job, its letters, its calls
+mailbox     the letters, in the artifact store
+serve       the program in a warm pod
 backend     all attempts of an engine
 in_pod      the program in the pods that fetches inputs, calls functions, and stores outputs
 """

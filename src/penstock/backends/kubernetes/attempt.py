@@ -14,7 +14,7 @@ from penstock.artifacts import values
 from penstock.backends import folders
 from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted, BackendContext
 from penstock.backends.kubernetes import boot
-from penstock.backends.kubernetes.cluster import Cluster
+from penstock.backends.kubernetes.cluster import Cluster, no_namespace
 from penstock.backends.kubernetes.logs import PodLog
 from penstock.backends.kubernetes.manifest import job_of, secret_of
 from penstock.backends.kubernetes.options import ARTIFACTS, Options
@@ -125,19 +125,7 @@ class JobAttempt:
             await self._call(around, around.cluster.add_secret, secret)
 
     async def _call(self, around: Surroundings, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        """Calls the API server, again and again while it is away. Raises UserError for what it refuses."""
-        loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + PATIENCE, 0.5
-        while True:
-            try:
-                return await around.thread(call, *args, **more)
-            except ApiError as error:
-                away = error.unreachable or error.code >= 500 or error.code == 429
-                if not away or loop.time() + pause > deadline:
-                    raise _refusal(error, around) from None
-                self._note(around, f"the cluster does not answer: {error.message}")
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 15.0)
+        return await asked(around, lambda line: self._note(around, line), call, *args, **more)
 
     def _note(self, around: Surroundings, line: str) -> None:
         self._logs[0].note(line)
@@ -258,6 +246,7 @@ class JobAttempt:
         work = self._work
         assert work is not None
         ended.outcome, ended.message, ended.lost = found.outcome, found.message, found.lost
+        ended.preempted = found.preempted
         ended.exit_code = None if work.is_function else found.exit_code
         if found.lost or found.outcome is Outcome.CANCELLED:
             return
@@ -293,6 +282,24 @@ class JobAttempt:
         return values.loads(blobs.get(digest).decode())
 
 
+async def asked(
+    around: Surroundings, note: Callable[[str], None], call: Callable[..., Any], *args: Any, **more: Any
+) -> Any:
+    """Calls the API server, again and again while it is away. Raises UserError for what it refuses."""
+    loop = asyncio.get_running_loop()
+    deadline, pause = loop.time() + PATIENCE, 0.5
+    while True:
+        try:
+            return await around.thread(call, *args, **more)
+        except ApiError as error:
+            away = error.unreachable or error.code >= 500 or error.code == 429
+            if not away or loop.time() + pause > deadline:
+                raise _refusal(error, around) from None
+            note(f"the cluster does not answer: {error.message}")
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 15.0)
+
+
 def _refusal(error: ApiError, around: Surroundings) -> UserError:
     namespace, message = around.cluster.namespace, error.message
     if error.code == 403 and "exceeded quota" in message:
@@ -302,8 +309,7 @@ def _refusal(error: ApiError, around: Surroundings) -> UserError:
         fix = "ask whoever runs the cluster for a role with this right, or name another namespace: PENSTOCK_KUBERNETES_NAMESPACE"
         return UserError(Problem("P721", f"in the namespace {namespace}: {message}", fix))
     if error.code == 404:
-        fix = "create it, or name another one: PENSTOCK_KUBERNETES_NAMESPACE"
-        return UserError(Problem("P720", f"the cluster has no namespace {namespace}: {message}", fix))
+        return no_namespace(namespace)
     if error.code in (400, 409, 422):
         fix = "change what it refuses by the step's own fields or by PENSTOCK_KUBERNETES_POD"
         return UserError(Problem("P724", f"the cluster refuses the Job: {message}", fix))

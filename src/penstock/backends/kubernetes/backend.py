@@ -19,6 +19,7 @@ from penstock.backends.kubernetes import cluster as api
 from penstock.backends.kubernetes import options
 from penstock.backends.kubernetes.attempt import JobAttempt, Surroundings
 from penstock.backends.kubernetes.names import attempt_key, job_name
+from penstock.backends.kubernetes.pool import Pools
 from penstock.backends.owner import owner_of
 from penstock.errors import UserError
 from penstock.graph.model import Outcome
@@ -45,6 +46,7 @@ class KubernetesBackend:
         """Attempts whose end was reported and perhaps not recorded yet: id -> Job."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._around: asyncio.Future[Surroundings] | None = None
+        self._pools: Pools | None = None
         self._threads = ThreadPoolExecutor(WRITERS, "penstock-kubernetes")
         self._followers = threading.Semaphore(FOLLOWED)
         self._dirty: set[str] = set()
@@ -70,9 +72,11 @@ class KubernetesBackend:
     def recorded(self, ids: Sequence[str]) -> None:
         for id in ids:
             if id in self._unrecorded:
-                self._aside(self._remove(self._unrecorded.pop(id), any_engine=False))
+                name = self._unrecorded.pop(id)
+                if self._pools is None or not self._pools.recorded(id):
+                    self._aside(self._remove(name))
             elif id not in self._attempts:  # of a dead engine
-                self._aside(self._remove(job_name(self._owner, id), any_engine=True))
+                self._aside(self._remove(job_name(self._owner, id), key=id))
 
     async def close(self) -> None:
         self._closing = True
@@ -80,6 +84,8 @@ class KubernetesBackend:
             attempt.stop(1.0)
         while self._tasks:
             await asyncio.wait(self._tasks)
+        if self._pools is not None:
+            await self._pools.close()
         if self._around is not None and self._around.done() and self._around.exception() is None:
             await asyncio.to_thread(self._around.result().cluster.close)
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -100,7 +106,7 @@ class KubernetesBackend:
             if attempt.stopped:
                 ended.outcome, ended.message = Outcome.CANCELLED, "stopped"
         else:
-            ended = await attempt.run(around)
+            ended = await self._run(attempt, around)
             self._unrecorded[id] = attempt.name
         del self._attempts[id]
         if self._by_job.get(attempt.name) is attempt:
@@ -108,11 +114,22 @@ class KubernetesBackend:
         if not self._closing:
             self._context.inbox.put(ended)
 
-    async def _remove(self, name: str, any_engine: bool) -> None:
+    async def _run(self, attempt: JobAttempt, around: Surroundings) -> AttemptEnded:
+        try:
+            ended = await self._pools.run(attempt) if self._pools is not None else None
+        except Exception as error:
+            said = str(error) or type(error).__name__
+            ended = AttemptEnded(id=attempt.spec.id, outcome=Outcome.ERRORED, message=said)
+        return ended if ended is not None else await attempt.run(around)
+
+    async def _remove(self, name: str, key: str = "") -> None:
+        """`key`: of an attempt of a dead engine."""
         with suppress(ApiError, UserError, OSError):  # Kubernetes removes it a day after its end
             around = await self._surroundings()
+            if key and self._pools is not None and self._pools.forget(key):
+                return
             if name not in self._by_job:
-                await self._thread(around.cluster.remove, name, any_engine=any_engine)
+                await self._thread(around.cluster.remove, name, any_engine=bool(key))
 
     async def _thread(self, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
         return await self._loop.run_in_executor(self._threads, lambda: call(*args, **more))
@@ -147,7 +164,15 @@ class KubernetesBackend:
         self._most = chosen.most
         cluster = api.Cluster(client, namespace, self._owner, context.engine, self._changed)
         cluster.start()
-        return Surroundings(context, chosen, self._owner, cluster, self._thread, self._follow, self._alone)
+        found = Surroundings(context, chosen, self._owner, cluster, self._thread, self._follow, self._alone)
+        pools = Pools(found)
+        try:
+            await pools.find()
+        except BaseException:
+            await self._thread(cluster.close)
+            raise
+        self._pools = pools
+        return found
 
     def _changed(self, name: str) -> None:
         """Called in the threads of the watches. A burst of changes wakes the engine's thread once."""
@@ -164,6 +189,8 @@ class KubernetesBackend:
         for name in names:
             if name in self._by_job:
                 self._by_job[name].changed.set()
+            elif self._pools is not None:
+                self._pools.changed(name)
 
     def _alone(self) -> bool:
         return not any(attempt.running for attempt in self._attempts.values())

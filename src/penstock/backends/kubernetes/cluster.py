@@ -23,6 +23,7 @@ from penstock.kubernetes.watch import Watcher
 JOBS: Final = Resource("batch/v1", "Job", "jobs")
 PODS: Final = Resource("v1", "Pod", "pods")
 SECRETS: Final = Resource("v1", "Secret", "secrets")
+NAMESPACES: Final = Resource("v1", "Namespace", "namespaces", namespaced=False)
 EVENTS: Final = Resource("v1", "Event", "events")
 REVIEWS: Final = Resource(
     "authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
@@ -59,6 +60,7 @@ def check(client: Client, namespace: str) -> None:
     """Does the cluster answer, and may we do what the backend does? Raises UserError."""
     lacking = []
     try:
+        _check_namespace(client, namespace)
         for group, resource, sub, verbs in RIGHTS:
             for verb in verbs:
                 wanted = {
@@ -77,6 +79,23 @@ def check(client: Client, namespace: str) -> None:
         fix = "ask whoever runs the cluster for a role with these rights, or name another namespace: PENSTOCK_KUBERNETES_NAMESPACE"
         message = f"in the namespace {namespace} you may not {', '.join(lacking)}"
         raise UserError(Problem("P721", message, fix, client.connection.context))
+
+
+def _check_namespace(client: Client, namespace: str) -> None:
+    """Who may not look at namespaces hears of one that is missing when the first Job is made."""
+    try:
+        there = client.found(NAMESPACES, "", namespace) is not None
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        return
+    if not there:
+        raise no_namespace(namespace, client.connection.context)
+
+
+def no_namespace(namespace: str, where: str = "") -> UserError:
+    fix = f"create it (kubectl create namespace {namespace}), or name another one: PENSTOCK_KUBERNETES_NAMESPACE"
+    return UserError(Problem("P720", f"the cluster has no namespace {namespace}", fix, where))
 
 
 def unreachable(client: Client, error: ApiError) -> UserError:
@@ -167,6 +186,11 @@ class Cluster:
         """The pods of the Job with this uid."""
         return list(self._pods.owned_by(uid))
 
+    def warm_jobs(self) -> list[Object]:
+        """The Jobs of all warm pods of this store, also of other engines. Raises ApiError."""
+        selector = f"{self._jobs.resource.selector},{names.POOL}"
+        return list(self.client.list(JOBS, self.namespace, selector=selector, keep=slim_job).items)
+
     # -- writes
 
     def ensure(self, job: dict[str, Any]) -> tuple[Object, bool]:
@@ -225,14 +249,16 @@ class Cluster:
     def remove(self, name: str, *, grace: float | None = None, any_engine: bool = False) -> bool:
         """Deletes a Job that this engine follows, with its pods; with `grace`, its pods get so many seconds. False: it is another
         engine's now, or gone. Raises ApiError."""
+        found = self._jobs.get(self.namespace, name)  # what was seen last; if that is old, the server says so
         while True:
-            found = self.client.found(JOBS, self.namespace, name)
+            found = found or self.client.found(JOBS, self.namespace, name)
             if found is None or (not any_engine and annotations_of(found).get(names.ENGINE) != self.engine):
                 return False
             if is_deleted(found) or self._delete(found, "Background" if grace is None else "Foreground"):
                 if grace is not None:
                     self._end_pods(uid_of(found), grace)
                 return True
+            found = None
 
     def _delete(self, found: Object, how: str) -> bool:
         """False: it has changed since it was looked at."""
@@ -263,6 +289,10 @@ class Cluster:
                     raise
 
     # -- reads
+
+    def found(self, name: str) -> Object | None:
+        """A Job as the server has it now. Raises ApiError."""
+        return self.client.found(JOBS, self.namespace, name)
 
     def refusal(self, uid: str) -> str:
         """Why the cluster makes no pods for a Job; empty if it does not say. However many ask, the server is asked every few seconds."""

@@ -1,4 +1,4 @@
-"""The program in a pod: it fetches inputs, calls a function, or stores outputs. Started by boot, in an image that need not have Penstock.
+"""The program in a pod: it fetches inputs, calls a function or many, or stores outputs. Started by boot, in an image that need not have Penstock.
 
 It says how it ended in the container's termination message, as JSON: `{"result": digest}`, the blob with the result, or
 `{"failed": sentence}`, or `{"errored": sentence}`.
@@ -33,6 +33,8 @@ def main(store: str, verb: str, digest: str) -> None:
     try:
         if verb == "fetch":
             _fetch(blobs, digest)
+        elif verb == "serve":
+            _leave(_serve(blobs, digest))
         else:
             _put(blobs, digest)
     except ValueError as error:
@@ -85,6 +87,17 @@ def _call(blobs: Blobs, digest: str) -> int:
         return 0
     print(result[4] or result[3], file=sys.stderr)
     return 1
+
+
+def _serve(blobs: Blobs, digest: str) -> int:
+    import asyncio
+
+    from penstock.backends.kubernetes.serve import serve
+
+    given = values.loads(blobs.get(digest).decode())
+    own_only, pickles = given["blobs"]
+    blobs = Blobs(blobs.root, own_only, pickles, Limits(*given["limits"]))
+    return asyncio.run(serve(blobs, given, INSIDE / f"home-{os.getpid()}"))
 
 
 def _fetch(blobs: Blobs, digest: str) -> None:

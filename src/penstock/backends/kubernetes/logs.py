@@ -15,6 +15,10 @@ from penstock.backends.secrets.mask import Masker, needles_of
 from penstock.kubernetes.client import ApiError, LogStream
 
 
+MOMENT = 0.1
+"""Seconds after its end in which a container's stream mostly ends too: then it need not be asked for again."""
+
+
 class PodLog:
     """One container. `secrets`: texts that must not be in it."""
 
@@ -28,6 +32,8 @@ class PodLog:
         self._complete = False
         self._stream: LogStream | None = None
         self._ended = False
+        self._idle = threading.Event()
+        self._idle.set()
         rights.make_folder(self._path.parent)
         self._path.unlink(missing_ok=True)  # left by the same attempt before a crash
 
@@ -42,15 +48,19 @@ class PodLog:
 
     def follow(self, open_: Callable[[bool], LogStream]) -> None:
         """Until the container ends or `stop` is called. Raises nothing: what is missing then, `complete` gets."""
-        with suppress(ApiError, OSError):
-            stream = open_(True)
-            with self._lock:
-                self._stream = stream
-                stop = self._ended
-            if stop:
-                stream.stop()
-            self._copy(stream)
-            self._complete = not self._ended
+        self._idle.clear()
+        try:
+            with suppress(ApiError, OSError):
+                stream = open_(True)
+                with self._lock:
+                    self._stream = stream
+                    stop = self._ended
+                if stop:
+                    stream.stop()
+                self._copy(stream)
+                self._complete = not self._ended
+        finally:
+            self._idle.set()
 
     def stop(self) -> None:
         with self._lock:
@@ -60,6 +70,7 @@ class PodLog:
 
     def complete(self, open_: Callable[[bool], LogStream]) -> None:
         """All of it, when the container has ended. If it cannot be had any more, what was followed stays."""
+        self._idle.wait(MOMENT)
         if not self._complete:
             with suppress(ApiError, OSError):
                 self._copy(open_(False))

@@ -56,6 +56,28 @@ def job_of(spec: AttemptSpec, work: Work, options: Options, owner: str, namespac
     return job
 
 
+def warm_job_of(spec: AttemptSpec, work: Work, options: Options, owner: str, name: str, shape: str) -> dict[str, Any]:
+    """The Job of a warm pod, which makes calls like that of `spec`. Without a name and a shape it is what the shape is made from."""
+    labels = {names.MANAGED_BY: "penstock", names.STORE: owner, names.POOL: shape}
+    text = json.dumps([name, shape])
+    return {
+        "metadata": {
+            "name": name,
+            "labels": labels,
+            "annotations": {names.DIGEST: hashlib.sha256(text.encode()).hexdigest()},
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "completions": 1,
+            "parallelism": 1,
+            "completionMode": "Indexed",
+            "podReplacementPolicy": "Failed",
+            "ttlSecondsAfterFinished": DAY,
+            "template": _template(spec, work, options, name, labels),
+        },
+    }
+
+
 def secret_of(work: Work, job: Object) -> dict[str, Any] | None:
     """The Secret with the texts of an attempt, which goes when its Job goes. None: it has none."""
     texts = dict(work.secret_env)

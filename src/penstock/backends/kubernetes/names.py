@@ -18,6 +18,8 @@ RUN: Final = "penstock/run"
 STEP: Final = "penstock/step"
 ATTEMPT: Final = "penstock/attempt"
 """Labels for people; RUN is an annotation too, in full."""
+POOL: Final = "penstock/pool"
+"""Label of the Jobs of warm pods: what their pods are made like."""
 TASK: Final = "penstock/task"
 ENGINE: Final = "penstock/engine"
 DIGEST: Final = "penstock/digest"
@@ -37,6 +39,12 @@ def job_name(owner: str, key: str) -> str:
     digest = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
     readable = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")[:28].strip("-")
     return f"penstock-{readable or 'task'}-{digest}"
+
+
+def warm_name(owner: str, engine: str, shape: str, number: int) -> str:
+    """Of the Job of a warm pod. Each engine has its own: only it gives calls to the pod."""
+    digest = hashlib.sha256(f"{owner}\0{engine}\0{shape}\0{number}".encode()).hexdigest()[:12]
+    return f"penstock-warm-{number}-{digest}"
 
 
 def label(text: str) -> str:

@@ -61,6 +61,8 @@ class Options:
     overlay: Mapping[str, Any] = field(default_factory=dict)
     """A pod template, merged into that of every pod."""
     most: int = MOST
+    reuse: int = 0
+    """Warm pods for the functions of each shape. 0: each attempt is a Job."""
     patience: float = PATIENCE
 
 
@@ -83,6 +85,7 @@ def read(environ: Mapping[str, str], home: Path, artifacts: str) -> Options:
         store_folder=folder,
         overlay=_overlay(given("POD")) if given("POD") else {},
         most=int(_number("PODS", given("PODS"), MOST)),
+        reuse=_count("POD_REUSE", given("POD_REUSE")),
         patience=_number("PATIENCE", given("PATIENCE"), PATIENCE),
     )
 
@@ -103,6 +106,16 @@ def _number(name: str, text: str, default: float) -> float:
             name, f"is {text!r}, which is not a number above 0", f"set it to a number, as in {PREFIX}{name}=100"
         )
     return found
+
+
+def _count(name: str, text: str) -> int:
+    if text and not (text.isdigit() and int(text) <= MOST):
+        raise _wrong(
+            name,
+            f"is {text!r}, which is not a number of pods up to {MOST}",
+            f"set it to a number, as in {PREFIX}{name}=4; 0 makes a Job for each task",
+        )
+    return int(text or 0)
 
 
 def _volume(text: str) -> Volume:

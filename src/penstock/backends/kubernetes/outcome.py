@@ -53,6 +53,8 @@ class Ended:
     message: str = ""
     exit_code: int | None = None
     lost: bool = False
+    preempted: bool = False
+    """Lost because something of a higher priority needed its place."""
     result: str = ""
     """The digest of what the helper or the function stored."""
     replica: int = 0
@@ -81,9 +83,11 @@ def judge(job: Object | None, pods: Sequence[Object], replicas: int, image: str,
         return _without_pod(job, told)
     taken = [pod for pod in by_replica.values() if is_deleted(pod) and holds(pod, "DisruptionTarget")]
     if taken:  # its machine may never answer again
-        return Ended(Outcome.ERRORED, _disruption(taken[0]), lost=True, pods=told)
+        return Ended(Outcome.ERRORED, _disruption(taken[0]), lost=True, preempted=_preempted(taken[0]), pods=told)
     waiting = [_waiting(pod, image, patience) for pod in by_replica.values() if _phase(pod) != "Succeeded"]
-    worst = max((one for one in waiting if one.why), key=lambda one: -(one.patience or 1e9), default=None)
+    worst = min(
+        (one for one in waiting if one.why), key=lambda one: 1e9 if one.patience is None else one.patience, default=None
+    )
     if worst is not None:
         return worst
     if told and len(by_replica) >= replicas:
@@ -145,7 +149,7 @@ def _explained(pod: Object, replica: int, replicas: int, told: tuple[tuple[int, 
     where = f"replica {replica}: " if replicas > 1 else ""
 
     def ended(outcome: Outcome, message: str, code: int | None = None, lost: bool = False, result: str = "") -> Ended:
-        return Ended(outcome, where + message, code, lost, result, replica, told)
+        return Ended(outcome, where + message, code, lost, lost and _preempted(pod), result, replica, told)
 
     status = part(pod, "status")
     reason = str(status.get("reason", ""))
@@ -226,6 +230,12 @@ def _disruption(pod: Object) -> str:
     why = condition(pod, "DisruptionTarget")
     words = why.get("message") or status.get("message") or why.get("reason") or status.get("reason") or ""
     return f"its pod was taken away: {words or 'the cluster does not say why'}"
+
+
+def _preempted(pod: Object) -> bool:
+    """By the scheduler, or by its node for a pod that the node cannot do without."""
+    why = str(condition(pod, "DisruptionTarget").get("reason", ""))
+    return why == "PreemptionByScheduler" or str(part(pod, "status").get("reason", "")) == "Preempting"
 
 
 def _without_pod(job: Object, told: tuple[tuple[int, str], ...]) -> Ended:

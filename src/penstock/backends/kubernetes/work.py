@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import posixpath
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from penstock.artifacts.blobs import Blobs
 from penstock.backends import folders
 from penstock.backends.attempt import STDOUT, CannotRun, starts_at_root, step_env, text_of
 from penstock.backends.base import AttemptSpec
+from penstock.backends.kubernetes.boot import BOOT
 from penstock.backends.kubernetes.names import attempt_key
 from penstock.backends.kubernetes.options import Options
 from penstock.backends.local import function_main
@@ -105,8 +106,6 @@ def _reachable(options: Options, why: str) -> str:
 
 
 def _helper(options: Options, library: str, verb: str, digest: str) -> list[str]:
-    from penstock.backends.kubernetes.boot import BOOT
-
     return [options.python, "-c", BOOT, options.store, library, verb, digest]
 
 
@@ -146,6 +145,50 @@ def _function(spec: AttemptSpec, action: Function, options: Options, blobs: Blob
         secret_env=hidden,
         is_function=True,
     )
+
+
+def warm_work_of(spec: AttemptSpec, options: Options, blobs: Blobs, library: str, settings: str) -> Work:
+    """A pod that makes calls like this one until there are none for a while. `settings`: the blob that says of which mailbox. Raises
+    CannotRun, UserError."""
+    action = spec.action
+    assert isinstance(action, Function)
+    store = _reachable(options, "functions take their code and their inputs from there")
+    image = _image(text_of(action.image, blobs) if action.image is not None else options.image)
+    command = [options.python, "-c", BOOT, store, library, "serve", settings]
+    return Work(image=image, command=command, env=fixed_env(spec, blobs), is_function=True)
+
+
+def fixed_env(spec: AttemptSpec, blobs: Blobs) -> dict[str, str]:
+    """The variables of its step that are the same for every task: a library may read them when it is imported."""
+    written: Mapping[str, Any] = spec.step.action.env if isinstance(spec.step.action, Function) else {}
+    given: Mapping[str, Any] = spec.action.env if isinstance(spec.action, Function) else {}
+    return {
+        name: text_of(value, blobs)
+        for name, value in given.items()
+        if type(value) is str and written.get(name) == value
+    }
+
+
+def warm_call_of(spec: AttemptSpec, blobs: Blobs) -> dict[str, Any]:
+    """A call, for a letter to a warm pod. It stores what the call reads. Raises CannotRun, UserError, ValueError, OSError."""
+    action = spec.action
+    assert isinstance(action, Function)
+    inputs = dict(spec.inputs)
+    for given in spec.step.inputs:
+        if given.name in inputs:
+            inputs[given.name] = _with_files(given.type, inputs[given.name], blobs)
+    return {
+        "key": attempt_key(spec),
+        "alone": spec.attempt > 1,
+        "bundle": spec.bundle,
+        "module": action.module,
+        "name": action.name,
+        "code": action.code,
+        "inputs": inputs,
+        "texts": [given.name for given in spec.step.inputs if given.type.name == "str"],
+        "outputs": [[output.name, str(output.type)] for output in spec.step.outputs],
+        "env": _env(spec, blobs)[0],
+    }
 
 
 def _with_files(type_: Type, value: Any, blobs: Blobs) -> Any:
