@@ -98,9 +98,14 @@ def test_a_copy_of_a_gated_workflow_is_gated_anew() -> None:
     "spec",
     [
         {"podMetadata": {"annotations": {"workflows.argoproj.io/node-name": "w.onExit"}}},
-        {"templates": [{"name": "main", "dag": {"tasks": [{"name": "onExit", "template": "t"}]}}, {"name": "t", "container": {"image": "x"}}]},
+        {
+            "templates": [
+                {"name": "main", "dag": {"tasks": [{"name": "onExit", "template": "t"}]}},
+                {"name": "t", "container": {"image": "x"}},
+            ]
+        },
     ],
-)  # fmt: skip
+)
 def test_a_workflow_in_disguise_is_refused(spec: Dict) -> None:
     with pytest.raises(DocumentError, match="P885"):
         ENGINE.adjust(document(**spec), "stage", Nothing())

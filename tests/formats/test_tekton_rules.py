@@ -60,8 +60,13 @@ def test_variables_in_the_value_of_a_parameter_are_resolved_in_the_task(tmp_path
         "workspaces: [{name: shared, emptyDir: {}}]",
     )
     assert words_of(found, tmp_path) == (
-        "c", "/src/x", "/src/1", "p", "/tekton/results/r", "$(results.none.path)",
-    )  # fmt: skip
+        "c",
+        "/src/x",
+        "/src/1",
+        "p",
+        "/tekton/results/r",
+        "$(results.none.path)",
+    )
 
 
 def test_variables_in_the_values_of_a_run_are_resolved(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from penstock.artifacts import values
 from penstock.backends import folders
 from penstock.backends.base import Abilities, AttemptEnded, AttemptSpec, AttemptStarted, BackendContext, LogPart
 from penstock.backends.kubectl import Kubectl, KubernetesObject, object_of, uid_of
-from penstock.backends.objects.conditions import MADE, Conditions, ResourceFailed, ResourceLost, parts_of
+from penstock.backends.objects.conditions import MADE, ObjectConditions, ResourceFailed, ResourceLost, parts_of
 from penstock.backends.objects.logs import StatusLines, printed
 from penstock.backends.objects.queueing import queued
 from penstock.backends.owner import owner_of
@@ -190,7 +190,7 @@ class ObjectAttempt:
         if action.action == "delete":
             self._begin()
             return await self._delete(target)
-        conditions = Conditions.of(action, target.manifest)
+        conditions = ObjectConditions.of(action, target.manifest)
         object_ = await self._act(action.action, target)
         uid, interval = uid_of(object_), PollInterval(self._loop.time())
         while object_ is not None and uid_of(object_) == uid:
@@ -226,7 +226,7 @@ class ObjectAttempt:
             await self._kubectl.act("apply", KubernetesObject(dict(one)))
         return KubernetesObject(found.manifest)
 
-    async def _is_over(self, conditions: Conditions, target: KubernetesObject, object_: Any) -> bool:
+    async def _is_over(self, conditions: ObjectConditions, target: KubernetesObject, object_: Any) -> bool:
         for line in self._status.news(object_):
             self._log.write(line)
         waiting = conditions.held(object_)

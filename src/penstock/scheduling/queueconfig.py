@@ -36,8 +36,12 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
 """A type that stands for several."""
 ALIASES: Final[Mapping[str, str]] = {
     **{one.kind.lower(): one.job_type for one in KINDS.values() if one.job_type != DEFAULT},
-    "tf": "tensorflow", "torch": "pytorch", "workflow": "argo", "pod": DEFAULT, "job": DEFAULT,
-}  # fmt: skip
+    "tf": "tensorflow",
+    "torch": "pytorch",
+    "workflow": "argo",
+    "pod": DEFAULT,
+    "job": DEFAULT,
+}
 
 
 @dataclass(frozen=True, slots=True)

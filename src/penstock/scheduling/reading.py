@@ -22,9 +22,13 @@ from penstock.scheduling.model import Data
 _UNIQUE: Final = "-uniqueautogen"
 _INT64: Final = re.compile(r"[+-]?[0-9]{1,19}\Z", re.A)
 _TYPES: Final = {
-    "labels": dict, "annotations": dict, "nodeselector": dict, "tolerations": list, "affinity": dict,
+    "labels": dict,
+    "annotations": dict,
+    "nodeselector": dict,
+    "tolerations": list,
+    "affinity": dict,
     "topologyspreadconstraints": list,
-}  # fmt: skip
+}
 
 
 class Unreadable(ValueError):

@@ -215,12 +215,16 @@ class Nodes(threading.Thread):
         owner = {"kind": "Job", "name": meta["name"], "uid": meta["uid"], "controller": True}
         made = {
             "metadata": {
-                "name": f"{meta['name']}-{number}-x", "namespace": NAMESPACE, "labels": labels,
-                "annotations": {INDEX: str(number)}, "ownerReferences": [owner], "creationTimestamp": "2026-01-01T00:00:00Z",
+                "name": f"{meta['name']}-{number}-x",
+                "namespace": NAMESPACE,
+                "labels": labels,
+                "annotations": {INDEX: str(number)},
+                "ownerReferences": [owner],
+                "creationTimestamp": "2026-01-01T00:00:00Z",
             },
             "spec": template["spec"],
             "status": {"phase": "Pending"},
-        }  # fmt: skip
+        }
         return self.api.put(PODS, made)
 
     def _step(self, pod: Dict, does: str) -> None:

@@ -72,9 +72,13 @@ def test_outputs_are_stored_as_their_types(tmp_path: Path, monkeypatch: pytest.M
     (place / "n").write_text("5\n")
     (place / "f").write_bytes(b"\0\1")
     code, said = put(
-        tmp_path, monkeypatch, blobs,
-        ["n", "int", "outputs/n", "n"], ["f", "file", "outputs/f", "f"], ["no", "optional[int]", "outputs/no", "no"],
-    )  # fmt: skip
+        tmp_path,
+        monkeypatch,
+        blobs,
+        ["n", "int", "outputs/n", "n"],
+        ["f", "file", "outputs/f", "f"],
+        ["no", "optional[int]", "outputs/no", "no"],
+    )
     found = loads(blobs.get(said["result"]).decode())
     assert code == 0 and found["n"] == 5 and found["no"] is None
     assert isinstance(found["f"], Stored) and blobs.get(found["f"].digest) == b"\0\1"

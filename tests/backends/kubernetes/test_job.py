@@ -231,10 +231,15 @@ def test_overlays_reach_the_containers_they_name(blobs: Blobs, tmp_path: Path) -
 @pytest.mark.parametrize(
     "given",
     [
-        {"VOLUME": "claim"}, {"VOLUME": "pvc:a/../b"}, {"VOLUME": "host:relative"}, {"PODS": "many"}, {"PODS": "-1"},
-        {"PATIENCE": "0"}, {"POD": "/does/not/exist"},
+        {"VOLUME": "claim"},
+        {"VOLUME": "pvc:a/../b"},
+        {"VOLUME": "host:relative"},
+        {"PODS": "many"},
+        {"PODS": "-1"},
+        {"PATIENCE": "0"},
+        {"POD": "/does/not/exist"},
     ],
-)  # fmt: skip
+)
 def test_a_setting_that_means_nothing_is_refused(given: dict[str, str]) -> None:
     with pytest.raises(UserError) as error:
         options.read(

@@ -30,7 +30,7 @@ class ResourceLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class ObjectConditions:
     success: Expr | None
     failure: Expr | None
     waiting_for: str
@@ -41,7 +41,7 @@ class Conditions:
     """Does the step make the object? Then what holds the object holds the step."""
 
     @classmethod
-    def of(cls, action: model.Resource, manifest: Mapping[str, Any]) -> Conditions:
+    def of(cls, action: model.Resource, manifest: Mapping[str, Any]) -> ObjectConditions:
         known = outcomes.ending_of(manifest) if action.action in MADE else None
         success, failure = action.success_condition, action.failure_condition
         if known is not None:

@@ -17,9 +17,15 @@ from penstock.scheduling.kinds.topology import topology_of
 from penstock.scheduling.model import Data, Kind, Named, Path, Pods, PodSet, Role, Slot, shown, template_slot
 
 _INFERRED = {
-    ("", "Pod"), ("apps", "Deployment"), ("apps", "StatefulSet"), ("batch", "Job"), ("jobset.x-k8s.io", "JobSet"),
-    ("kubeflow.org", "PyTorchJob"), ("ray.io", "RayCluster"), ("ray.io", "RayJob"),
-}  # fmt: skip
+    ("", "Pod"),
+    ("apps", "Deployment"),
+    ("apps", "StatefulSet"),
+    ("batch", "Job"),
+    ("jobset.x-k8s.io", "JobSet"),
+    ("kubeflow.org", "PyTorchJob"),
+    ("ray.io", "RayCluster"),
+    ("ray.io", "RayJob"),
+}
 _PART = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,6})\]", re.A)
 
 
