@@ -60,8 +60,8 @@ def read(
         lock_policy=env.get("PENSTOCK_LOCK_POLICY") or "priority",
         named=bool(named),
         pickles=_yes(env, "PENSTOCK_PICKLES", default=True),
-        largest_value=_bytes(env, "PENSTOCK_LARGEST_VALUE"),
-        largest_file=_bytes(env, "PENSTOCK_LARGEST_FILE"),
+        largest_value=size_in(env, "PENSTOCK_LARGEST_VALUE"),
+        largest_file=size_in(env, "PENSTOCK_LARGEST_FILE"),
     )
 
 
@@ -73,7 +73,7 @@ def nearest(folder: Path) -> Path:
     return folder / FOLDER
 
 
-def _bytes(env: Mapping[str, str], name: str) -> int | None:
+def size_in(env: Mapping[str, str], name: str) -> int | None:
     text = env.get(name, "")
     if not text:
         return None
