@@ -83,7 +83,7 @@ outputs:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    if time.time() > float(os.environ.get("PENSTOCK_CLUSTER_DEADLINE", "inf")):
+    if time.time() + 90 > float(os.environ.get("PENSTOCK_CLUSTER_DEADLINE", "inf")):
         pytest.skip("s3: the time for the tests is spent")
     if binaries.missing([PROGRAM]):
         pytest.skip(f"s3: not built: {PROGRAM}")

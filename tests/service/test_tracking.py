@@ -22,7 +22,7 @@ from penstock.expressions.secret import Secret
 from penstock.graph.stored import Stored
 from penstock.service import queues, stores
 from penstock.service.tracking import entries
-from penstock.service.tracking.sender import Sender
+from penstock.service.tracking.sender import SILENCE, Sender
 from penstock.service.tracking.target import configured, split
 from penstock.settings import read
 from penstock.store.sql import open_store
@@ -127,14 +127,18 @@ def test_parameters_metrics_outputs_and_files_of_a_run_and_its_tasks_are_told(se
 @pytest.mark.slow
 def test_a_server_that_is_down_delays_nothing_and_the_next_run_tells_all(server: MlflowDouble) -> None:
     server.stop()
-    began = time.monotonic()
     done = penstock("run", "flow.py", PENSTOCK_MLFLOW=server.url)
     assert done.returncode == 0 and "still to be told" in done.stderr and "nobody listens" in done.stderr
     assert "penstock resume fit-1" in done.stderr and not server.runs
-    took = time.monotonic() - began
+    target = configured({"PENSTOCK_MLFLOW": server.url})
+    assert target is not None
+    sender = Sender(read(), target)
+    sender.start()
+    wait_until(lambda: sender.trouble, "it finds nobody")
     began = time.monotonic()
+    sender.close()
+    assert time.monotonic() - began < SILENCE
     assert penstock("run", "flow.py", "--fresh", PENSTOCK_MLFLOW="no").returncode == 0
-    assert took < time.monotonic() - began + 1.5
     server.start()
     done = penstock("run", "flow.py", "-p", "note=second", PENSTOCK_MLFLOW=server.url)
     assert done.returncode == 0, done.stderr
@@ -223,8 +227,8 @@ def test_a_slow_server_does_not_hold_up_the_run_nor_the_end_of_the_command_for_l
     began = time.monotonic()
     done = penstock("run", "flow.py", "-o", "json", PENSTOCK_MLFLOW=server.url)
     took = time.monotonic() - began
-    assert done.returncode == 0 and json.loads(done.stdout)["seconds"] < 3.0
-    assert took < 8 and "still to be told" in done.stderr
+    assert done.returncode == 0 and took < 12  # of calls that take 20 seconds one after the other
+    assert len(server.calls) <= 4 and "still to be told" in done.stderr
     server.delay = 0.0
     assert penstock("resume", "fit-1", PENSTOCK_MLFLOW=server.url).returncode == 0
     check_whole(server)
@@ -248,6 +252,17 @@ def test_a_run_is_told_while_it_goes_on(server: MlflowDouble, folder: Path) -> N
         process.kill()
         process.communicate()
     assert {one.status for one in server.tree("slow-1").values()} == {"FINISHED"}
+
+
+def test_runs_that_somebody_deletes_on_the_server_stay_deleted(server: MlflowDouble, folder: Path) -> None:
+    server.stop()
+    assert penstock("run", "flow.py", "-q", PENSTOCK_MLFLOW=server.url).returncode == 0
+    server.start()
+    server.delete_all_at = 12
+    done = penstock("resume", "fit-1", PENSTOCK_MLFLOW=server.url)
+    assert done.returncode == 0, done.stderr
+    assert len([one for one in server.runs.values() if one.deleted]) >= 2
+    assert server.tree("fit-1") and "" not in server.tree("fit-1")
 
 
 @pytest.mark.slow

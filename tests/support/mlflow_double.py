@@ -51,6 +51,8 @@ class MlflowDouble:
         """Of so many calls one is done, and its answer is lost."""
         self.answer: tuple[int, dict[str, str], bytes] | None = None
         """What every call gets instead."""
+        self.delete_all_at = 0
+        """At this call, somebody deletes all runs."""
         self.longest_param = 6000
         self.takes_files = True
         self._lock = threading.Lock()
@@ -96,6 +98,9 @@ class MlflowDouble:
 
     def call(self, method: str, path: str, query: dict[str, str], body: bytes) -> Any:
         with self._lock:
+            if len(self.calls) == self.delete_all_at:
+                for one in self.runs.values():
+                    one.deleted = True
             if path.startswith("/api/2.0/mlflow-artifacts/artifacts/"):
                 return self._put(path.removeprefix("/api/2.0/mlflow-artifacts/artifacts/"), body)
             verb = path.removeprefix("/api/2.0/mlflow")

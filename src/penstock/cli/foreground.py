@@ -359,15 +359,15 @@ def _follow(
                 stopping = True
                 _note_stopping(session, note)
             update()
-        seconds = time.monotonic() - began  # the tracking server is told the rest now, which is no time of the run
-        session.host.close()
+        session.host.end()
     finally:
         waits.close()
         if progress is not None:
             update(final=True)
             progress.close()
     session.wait(0)
-    run_summary(session, settings, seconds, quiet, output)
+    run_summary(session, settings, time.monotonic() - began, quiet, output)
+    session.host.close()
     told = None if quiet else session.host.told(session.run.number)
     if told is not None:
         render.note(tracking_line(told, session.run.id))

@@ -127,10 +127,14 @@ class Host:
 
     def interrupt(self) -> None:
         """Let running tasks finish, start nothing more."""
+        if self._thread is None and self.sender is not None:
+            self.sender.stop()
         self._tell(lambda engine: engine.interrupt())
 
     def abandon(self) -> None:
         """End running tasks now."""
+        if self.sender is not None:
+            self.sender.stop()
         self._tell(lambda engine: engine.abandon())
 
     def cancel(self, live: ActiveRun, now: bool = False) -> None:
@@ -138,14 +142,18 @@ class Host:
         self._tell(lambda engine: engine.later(lambda: engine.cancel(live, "cancelled", now)))
 
     def close(self) -> None:
+        """Return when all runs have ended and the engine with them, and the tracking server has been told, if it answers."""
+        self.end()
+        if self.sender is not None:
+            self.sender.close()
+
+    def end(self) -> None:
         """Return when all runs have ended and the engine with them."""
         if self._thread is not None:
             self._ready.wait()
             self._tell(lambda engine: engine.end())
             self._thread.join()
             self._thread = None
-            if self.sender is not None:
-                self.sender.close()
 
     def told(self, run: int) -> Told | None:
         """How much of a run the tracking server has; None: it is not to be told of it."""

@@ -22,7 +22,7 @@ from penstock.store import liveness
 from penstock.store.records import FINAL, TrackedRun
 from penstock.store.sql import Store
 
-SILENCE = 1.0
+SILENCE = 2.0
 """Seconds without a word of the server after which the end of a program does not wait for it."""
 LONGEST = 10.0
 """Seconds for which the end of a program waits at most, as long as the server answers."""
@@ -79,12 +79,16 @@ class Sender:
         began = time.monotonic()
         self._closing.set()
         self.look()
-        while self._thread.is_alive():
+        while self._thread.is_alive() and not self._stopped.is_set():
             self._thread.join(0.02)
             now = time.monotonic()
             if now - began > longest or now - max(began, self._heard) > silence:
-                self._stopped.set()
-                return
+                self.stop()
+
+    def stop(self) -> None:
+        """Tell no more, and let nobody wait."""
+        self._stopped.set()
+        self._wake.set()
 
     def told(self, store: Store, run: int) -> Told | None:
         """None: the server is not to be told of this run, or another one is."""

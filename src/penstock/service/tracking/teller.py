@@ -77,10 +77,10 @@ class RunTeller:
         elif event.kind == "run.finished":
             self._finished(root, event)
         elif event.kind in ("run.started", "run.retried"):
-            self._client.update(root.id, "RUNNING")
+            self._say(root, "RUNNING")
         elif event.kind == "run.stopped":
-            self._client.log(root.id, {}, (), {"penstock.state": "stopped"})
-            self._client.update(root.id, "KILLED", event.at)
+            self._log(root, {}, {}, {"penstock.state": "stopped"}, event.at)
+            self._say(root, "KILLED", event.at)
 
     def tidy(self) -> None:
         """After the last event: deletes what a creation made of which the answer was lost."""
@@ -97,7 +97,7 @@ class RunTeller:
         told = entries.of_outputs(_values(self.record.outputs))
         told.tags |= {"penstock.state": outcome, **_message(event.data)}
         self._give(root, told, event.at)
-        self._client.update(root.id, _STATUS.get(outcome, "FAILED"), event.at)
+        self._say(root, _STATUS.get(outcome, "FAILED"), event.at)
 
     # -- a task -------------------------------------------------------------------------------------------------------
 
@@ -106,8 +106,8 @@ class RunTeller:
         if event.kind == "task.started":
             one = self._server_run(path, event, inputs)
             if int(data.get("attempt", 1)) > 1:
-                self._client.log(one.id, {}, (), {"penstock.attempt": str(data["attempt"])})
-                self._client.update(one.id, "RUNNING")
+                self._log(one, {}, {}, {"penstock.attempt": str(data["attempt"])}, event.at)
+                self._say(one, "RUNNING")
             return
         if event.kind not in _ENDS or data.get("retry") is not None:
             return
@@ -117,7 +117,7 @@ class RunTeller:
             told = entries.of_outputs(self._outputs(data)) if outcome == "succeeded" else Entries()
             told.tags |= {"penstock.state": "reused" if "reused" in data else outcome, **_message(data)}
             self._give(one, told, event.at)
-            self._client.update(one.id, _STATUS[outcome], event.at)
+            self._say(one, _STATUS[outcome], event.at)
 
     def _outputs(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         if "key" in data:
@@ -151,9 +151,13 @@ class RunTeller:
 
     def _found(self) -> dict[str, ServerRun]:
         if self._known is None:
-            self._experiment = self._experiment or self._client.experiment(self._experiment_name)
+            try:
+                self._experiment = self._experiment or self._client.experiment(self._experiment_name)
+                found = list(self._client.search(self._experiment, self._tags))
+            except Refused as error:
+                raise Away(f"{self._client.url} has no experiment {self._experiment_name!r}: {error}") from None
             known: dict[str, ServerRun] = {}
-            for one in self._client.search(self._experiment, self._tags):
+            for one in found:
                 if known.setdefault(one.tags.get("penstock.task", ""), one) is not one:
                     with suppress(Refused):
                         self._client.delete(one.id)
@@ -205,6 +209,10 @@ class RunTeller:
         }
 
     # -- what is known of one -----------------------------------------------------------------------------------------
+
+    def _say(self, one: ServerRun, status: str, end: float | None = None) -> None:
+        with suppress(Refused):  # somebody has deleted the run there: that is their will
+            self._client.update(one.id, status, end)
 
     def _give(self, one: ServerRun, told: Entries, at: float) -> None:
         for file in told.files:
