@@ -1,6 +1,6 @@
-"""The artifact store behind s3://, on a real S3 server: every test of blobs there is, and whole runs.
+"""The artifact store behind s3://, on a real S3 server: every test of blobs there is, and whole runs, here and in pods on the real node.
 
-It needs no Kubernetes. It is here because the server is built with Go (`make test-cluster`, or `python -m testbed build`)."""
+All but the last need no Kubernetes. They are here because the server is built with Go (`make test-cluster`, or `python -m testbed build`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
@@ -20,6 +20,9 @@ import pytest
 from penstock.artifacts.blobs import Blobs, digest_of
 from penstock.errors import UserError
 from testbed import binaries
+from testbed.components.node import reach
+from testbed.images import host_python
+from testbed.instance import Testbed
 from testbed.s3 import PROGRAM, S3
 from tests.artifacts.test_blobs import (  # noqa: F401  # the same tests, on this store
     test_a_file_is_put_and_fetched,
@@ -27,6 +30,7 @@ from tests.artifacts.test_blobs import (  # noqa: F401  # the same tests, on thi
     test_what_is_put_can_be_got_under_its_digest,
     test_who_writes_into_a_fetched_copy_does_not_change_the_blob,
 )
+from tests.cluster.test_backend_kubernetes import place_on
 
 MEBIBYTE = 2**20
 FLOW = """
@@ -278,3 +282,28 @@ def test_a_store_that_goes_away_in_the_middle_fails_the_task_and_retry_goes_on(
     assert run.returncode == 3 and "P910" in said and "Traceback" not in said, said
     done = _penstock(tmp_path, "retry", "@", "-o", "json", PENSTOCK_ARTIFACTS=store)
     assert done.returncode == 0 and json.loads(done.stdout)["outputs"] == {"result": 200_000}, done.stderr
+
+
+def test_pods_pass_everything_through_the_bucket(
+    server: S3, store: str, testbed: Callable[..., Testbed], tmp_path: Path
+) -> None:
+    """Functions with a file of 100 MB, and commands with a folder, in pods that share nothing but the bucket."""
+    bed = testbed("kwok", "node")
+    tmp_path.chmod(0o755)
+    python = host_python(Path(fsspec.__file__).parents[1])
+    inside = server.environment | {"AWS_ENDPOINT_URL": f"http://{reach(bed, server.port)}"}
+    env = [*(one for one in python["env"] if one["value"])]
+    env += [{"name": name, "value": value} for name, value in inside.items()]
+    containers = [{"name": name, "volumeMounts": python["volumeMounts"], "env": env} for name in ("main", "helper")]
+    pod = {"spec": {"nodeSelector": {"type": "real"}, "volumes": python["volumes"], "containers": containers}}
+    place = place_on(bed, tmp_path, real=True)
+    place.write("pods.yaml", json.dumps(pod))
+    place.write("flow.py", FLOW)
+    place.write("commands.yaml", COMMANDS.replace("source:", "image: 'busybox:testbed', source:"))
+    url = {"PENSTOCK_ARTIFACTS": store, "PENSTOCK_KUBERNETES_VOLUME": ""}
+    here = place.result("flow.py", PENSTOCK_HOME=str(tmp_path / "here"))
+    there = place.result("flow.py", "--on", "kubernetes", **url)
+    assert there["outputs"] == here["outputs"] and there["state"] == "succeeded"
+    found = place.result("commands.yaml", "--on", "kubernetes", **url)
+    assert found["outputs"] == {"line": "1000", "size": 7}
+    place.nothing_is_left()

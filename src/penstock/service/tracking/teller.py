@@ -233,6 +233,11 @@ class RunTeller:
         def send(params: Mapping[str, str], metrics: Mapping[str, float], tags: Mapping[str, str]) -> None:
             self._client.log(one.id, params, [(name, value, at) for name, value in metrics.items()], tags)
 
+        if len(params) + len(metrics) + len(tags) <= _TOGETHER:
+            with suppress(Refused):
+                if params or metrics or tags:
+                    send(params, metrics, tags)
+                return
         refused: list[str] = []
         for part in _parts(params, _TOGETHER):
             refused += _one_by_one(part, lambda some: send(some, {}, {}))
