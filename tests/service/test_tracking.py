@@ -195,6 +195,29 @@ def test_answers_that_are_lost_lose_nothing_and_make_nothing_twice(
 
 
 @pytest.mark.slow
+def test_runs_that_the_server_makes_long_after_nobody_waits_for_them_are_deleted(
+    server: MlflowDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were searched for before they were made, so others were made in their place."""
+    server.stop()
+    assert penstock("run", "flow.py", "-q", PENSTOCK_MLFLOW=server.url).returncode == 0
+    server.start()
+    server.late = 1.0
+    monkeypatch.setattr("penstock.service.tracking.sender._FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("penstock.service.tracking.sender._LONGEST_PAUSE", 0.02)
+    target = configured({"PENSTOCK_MLFLOW": server.url})
+    assert target is not None
+    settings = read()
+    sender = Sender(settings, target, timeout=0.4)
+    sender.start()
+    with stores.open_existing(settings) as store:
+        wait_until(lambda: not store.tracking.behind(), "all is told")
+    sender.close()
+    check_whole(server)
+    assert [one for one in server.runs.values() if one.deleted]
+
+
+@pytest.mark.slow
 def test_kill_9_in_the_middle_loses_nothing_and_makes_nothing_twice(server: MlflowDouble) -> None:
     """At many points of what is told: each process tells a little, and is killed."""
     server.stop()

@@ -47,6 +47,8 @@ class MlflowDouble:
         self.calls: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.delay = 0.0
+        self.late = 0.0
+        """Every other creation is done so much later, when nobody waits for it any more."""
         self.lose_every = 0
         """Of so many calls one is done, and its answer is lost."""
         self.answer: tuple[int, dict[str, str], bytes] | None = None
@@ -145,14 +147,19 @@ class MlflowDouble:
 
     def _shown(self, one: KeptRun) -> Any:
         uri = f"mlflow-artifacts:/{one.experiment}/{one.id}/artifacts"
-        tags = [{"key": key, "value": value} for key, value in one.tags.items()]
-        return {"info": {"run_id": one.id, "artifact_uri": uri, "status": one.status}, "data": {"tags": tags}}
+        tags, params = (
+            [{"key": key, "value": value} for key, value in some.items()] for some in (one.tags, one.params)
+        )
+        return {
+            "info": {"run_id": one.id, "artifact_uri": uri, "status": one.status},
+            "data": {"tags": tags, "params": list(params)},
+        }
 
     def _search(self, data: Any) -> Any:
         wanted = dict(re.findall(r"tags\.`([^`]+)` = '([^']*)'", data["filter"]))
         found = [
             one
-            for one in self.runs.values()
+            for one in reversed(self.runs.values())  # whichever order is asked for, these began at the same time
             if one.experiment in data["experiment_ids"] and wanted.items() <= one.tags.items() and not one.deleted
         ]
         at = int(data.get("page_token") or 0)
@@ -202,6 +209,9 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
     double: MlflowDouble
 
+    def handle_error(self, *_: Any) -> None:
+        """Whoever asked has gone."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
@@ -214,6 +224,8 @@ class _Handler(BaseHTTPRequestHandler):
         double.calls.append(f"{self.command} {parts.path}")
         double.headers.append(dict(self.headers))
         time.sleep(double.delay)
+        if parts.path.endswith("/runs/create") and double.calls.count("POST /api/2.0/mlflow/runs/create") % 2:
+            time.sleep(double.late)
         if double.answer is not None:
             status, headers, data = double.answer
             self._answer(status, data, headers)

@@ -50,10 +50,12 @@ class ServerRun(NamedTuple):
     artifacts: str
     """The URI of its files."""
     tags: Mapping[str, str]
+    entries: int
+    """Parameters, metrics and tags that it has."""
 
 
 class MlflowClient:
-    def __init__(self, target: Target, timeout: float = TIMEOUT) -> None:
+    def __init__(self, target: Target, timeout: float) -> None:
         self.url = target.url
         self._timeout = timeout
         self._hidden = [text for text in (target.credentials.password, target.credentials.token) if text]
@@ -243,8 +245,10 @@ def _context(given: Credentials) -> ssl.SSLContext:
 
 def _run(found: Mapping[str, Any]) -> ServerRun:
     info = found["info"]
-    tags = {one["key"]: one.get("value", "") for one in (found.get("data") or {}).get("tags") or ()}
-    return ServerRun(str(info.get("run_id") or info["run_uuid"]), str(info.get("artifact_uri", "")), tags)
+    data = found.get("data") or {}
+    tags = {one["key"]: one.get("value", "") for one in data.get("tags") or ()}
+    entries = len(tags) + len(data.get("params") or ()) + len(data.get("metrics") or ())
+    return ServerRun(str(info.get("run_id") or info["run_uuid"]), str(info.get("artifact_uri", "")), tags, entries)
 
 
 def _pairs(given: Mapping[str, str]) -> list[dict[str, str]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from penstock.errors import PenstockError
 from penstock.service import stores
-from penstock.service.tracking.client import Away, MlflowClient
+from penstock.service.tracking.client import TIMEOUT, Away, MlflowClient
 from penstock.service.tracking.target import Target
 from penstock.service.tracking.teller import RunTeller
 from penstock.settings import Settings
@@ -46,8 +46,9 @@ class Told:
 
 
 class Sender:
-    def __init__(self, settings: Settings, target: Target) -> None:
+    def __init__(self, settings: Settings, target: Target, timeout: float = TIMEOUT) -> None:
         self.target = target
+        self._timeout = timeout
         self.trouble = ""
         self._settings = settings
         self._me = liveness.identity()
@@ -108,7 +109,7 @@ class Sender:
                 while not self._stopped.is_set():
                     last = self._closing.is_set()
                     try:
-                        client = client or MlflowClient(self.target)
+                        client = client or MlflowClient(self.target, self._timeout)
                         self._round(store, client)
                         self.trouble, pause = "", _FIRST_PAUSE
                         wait = _POLL

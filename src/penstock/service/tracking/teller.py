@@ -3,7 +3,7 @@ sender, in its thread.
 
 Each event may be told twice: whoever told it the first time may have died before that was recorded. Parameters, metrics, tags and files are the
 same again then. Only to create is not, so the server is searched first for what has our tags; if the answer to a creation is lost, it is
-searched again, and of two that were made for the same task the later one is deleted.
+searched again, and of two that were made for the same task the one that was told nothing is deleted.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class RunTeller:
         self._tags = {"penstock.store": store.id, "penstock.number": str(tracked.run)}
         self._known: dict[str, ServerRun] | None = None
         """Task -> its run on the server, as far as there is one; "": the run itself."""
+        self._told: set[str] = set()
+        """The runs of the server that this process tells."""
         self._fold: LogFold | None = None
         self._foldable = True
         self._folded = 0
@@ -157,11 +159,13 @@ class RunTeller:
             except Refused as error:
                 raise Away(f"{self._client.url} has no experiment {self._experiment_name!r}: {error}") from None
             known: dict[str, ServerRun] = {}
-            for one in found:
+            # Of two for the same task, the one that we have told something is kept; the other was made by a call whose answer was lost.
+            for one in sorted(found, key=lambda one: (one.id in self._told, one.entries), reverse=True):
                 if known.setdefault(one.tags.get("penstock.task", ""), one) is not one:
                     with suppress(Refused):
                         self._client.delete(one.id)
             self._known = known
+            self._told |= {one.id for one in known.values()}
         return self._known
 
     def _server_run(self, path: str, event: Event | None = None, inputs: Mapping[str, Any] | None = None) -> ServerRun:
@@ -179,6 +183,7 @@ class RunTeller:
             except Refused as error:  # such as an experiment that was deleted there: no event can be told
                 raise Away(f"{self._client.url} takes no run in {self._experiment_name!r}: {error}") from None
             known[path] = made
+            self._told.add(made.id)
         if event is not None and inputs:
             self._log(known[path], entries.of_inputs(inputs), {}, {}, event.at)
         return known[path]
