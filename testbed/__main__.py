@@ -48,7 +48,7 @@ def able(_: argparse.Namespace) -> int:
 
 
 def build(arguments: argparse.Namespace) -> int:
-    names = programs(arguments.components or NAMES)
+    names = programs(arguments.components) if arguments.components else [*programs(NAMES), *binaries.BESIDE]
     deadline = None if arguments.seconds is None else time.monotonic() + arguments.seconds
     left = binaries.build(names, deadline)
     if left:

@@ -57,6 +57,7 @@ PROGRAMS = {
         Program("tekton-sidecarlogresults", "tekton", f"{_TEKTON}/sidecarlogresults"),
         Program("argoexec", "argo", f"{_ARGO}/argoexec"),
         Program("yunikorn", "yunikorn", "github.com/apache/yunikorn-k8shim/pkg/cmd/shim"),
+        Program("versitygw", "s3", "github.com/versity/versitygw/cmd/versitygw"),
     )
 }
 # A module's archive cannot hold symbolic links, so files that are links in a project's own tree are missing from it. Link and target, by program.
@@ -67,6 +68,8 @@ LINKS = {
         "workflow/executor/osspecific/signal_darwin.go",
     )
 }
+BESIDE = ("versitygw",)
+"""Programs that are no part of a Kubernetes; see s3.py."""
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 
 

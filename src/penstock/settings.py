@@ -63,8 +63,8 @@ def read(
         named=bool(named),
         pickles=_yes(env, "PENSTOCK_PICKLES", default=True),
         scheduler=_scheduler(env),
-        largest_value=_bytes(env, "PENSTOCK_LARGEST_VALUE"),
-        largest_file=_bytes(env, "PENSTOCK_LARGEST_FILE"),
+        largest_value=size_in(env, "PENSTOCK_LARGEST_VALUE"),
+        largest_file=size_in(env, "PENSTOCK_LARGEST_FILE"),
     )
 
 
@@ -76,7 +76,7 @@ def nearest(folder: Path) -> Path:
     return folder / FOLDER
 
 
-def _bytes(env: Mapping[str, str], name: str) -> int | None:
+def size_in(env: Mapping[str, str], name: str) -> int | None:
     text = env.get(name, "")
     if not text:
         return None

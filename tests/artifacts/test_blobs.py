@@ -135,3 +135,29 @@ def test_behind_a_url_one_that_nobody_has_read_is_written_anew_too(root: str, tm
         blobs = Blobs(url)
         assert write(blobs) == digest and blobs.get(digest) == b"hello"
         assert Blobs(url).get(digest) == b"hello"
+
+
+def test_a_place_behind_a_url_that_does_not_work_is_one_error_with_what_to_do(tmp_path: Path) -> None:
+    """Whatever the driver raises. /proc takes no folders, not even from root."""
+    (tmp_path / "in").write_bytes(b"hello")
+    for write in (lambda blobs: blobs.put(b"hello"), lambda blobs: blobs.put_file(tmp_path / "in")):
+        with pytest.raises(UserError, match="the artifact store file:///proc/nowhere does not work") as error:
+            write(Blobs("file:///proc/nowhere"))
+        assert error.value.code == "P910" and error.value.problems[0].fix
+
+
+def test_what_a_driver_finds_damaged_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 keeps checksums, and its driver compares them."""
+
+    class FlexibleChecksumError(Exception):
+        pass
+
+    def refuse(*words: object) -> None:
+        raise FlexibleChecksumError("Expected checksum A did not match calculated checksum B")
+
+    blobs = Blobs(f"file://{tmp_path}/b")
+    digest = blobs.put(b"hello")
+    monkeypatch.setattr(blobs._remote._system, "cat_file", refuse)
+    with pytest.raises(UserError) as error:
+        blobs.get(digest)
+    assert error.value.code == "P719" and not blobs.has(digest)

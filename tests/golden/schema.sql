@@ -111,6 +111,15 @@ CREATE TABLE tasks (
     info TEXT NOT NULL,
     PRIMARY KEY (run, task)
 ) WITHOUT ROWID;
+CREATE TABLE tracking (
+    run BIGINT PRIMARY KEY,
+    url TEXT NOT NULL,
+    experiment TEXT NOT NULL,
+    seq BIGINT NOT NULL,
+    place TEXT NOT NULL,
+    sender TEXT NOT NULL,
+    until DOUBLE PRECISION NOT NULL
+);
 CREATE TABLE waiters (
     key TEXT NOT NULL,
     run BIGINT NOT NULL,
@@ -131,4 +140,4 @@ CREATE TABLE workloads (
     state TEXT NOT NULL,
     document TEXT NOT NULL
 );
--- version 3
+-- version 4

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from penstock import rights
 from penstock.artifacts import verified
@@ -29,6 +29,7 @@ from penstock.artifacts.regular import Limits, check_size, open_regular
 if TYPE_CHECKING:
     from io import BufferedReader
 
+    from penstock.artifacts.remote import Remote
     from penstock.errors import UserError
 
 _CHUNK = 1024 * 1024
@@ -61,7 +62,7 @@ class Blobs:
         self.own_only = own_only
         self.pickles = pickles
         self.limits = limits or Limits()
-        self._remote: Any = None
+        self._remote: Remote | None = None
         self._folders_on_disk: set[str] = set()
         self._on_disk: set[str] = set()
         """Blobs whose names are certainly on the disk."""
@@ -71,7 +72,10 @@ class Blobs:
         """Blobs behind a URL that this process has written, or compared with their digests."""
         self._folder: Path | None = None
         if "://" in self.root:
-            self._remote, self._base = filesystem(self.root)
+            from penstock.artifacts.remote import Remote
+
+            self._remote = Remote(self.root)
+            self._base = self._remote.base
         else:
             self._folder = Path(self.root).absolute()
             self._base = str(self._folder)
@@ -87,7 +91,6 @@ class Blobs:
         place = self._place(digest)
         if self._remote is not None:
             if not self._is_kept(digest, len(data)):
-                self._remote.makedirs(os.path.dirname(place), exist_ok=True)
                 self._remote.pipe_file(place, data)
                 self._harmed.discard(digest)
                 self._intact.add(digest)
@@ -117,7 +120,6 @@ class Blobs:
             digest = _PREFIX + hasher.hexdigest()
             place = self._place(digest)
             if not self._is_kept(digest, size):
-                self._remote.makedirs(os.path.dirname(place), exist_ok=True)
                 self._remote.put_file(os.fspath(path), place)
                 self._harmed.discard(digest)
                 self._intact.add(digest)
@@ -151,13 +153,17 @@ class Blobs:
         """The same as `_keep`, behind a URL: is it there, and unharmed? It is read once by each process that would write it again."""
         import hashlib
 
+        assert self._remote is not None
         if digest in self._harmed or not self.has(digest, size):
             return False
         if digest not in self._intact:
             hasher = hashlib.sha256()
-            with self._remote.open(self._place(digest), "rb") as file:
-                while chunk := file.read(_CHUNK):
-                    hasher.update(chunk)
+            try:
+                with self._remote.open(self._place(digest)) as file:
+                    while chunk := file.read(_CHUNK):
+                        hasher.update(chunk)
+            except (FileNotFoundError, ValueError):  # deleted meanwhile, or damaged
+                return False
             if _PREFIX + hasher.hexdigest() != digest:
                 return False
             self._intact.add(digest)
@@ -197,7 +203,7 @@ class Blobs:
         found: os.stat_result | None = None
         try:
             if self._remote is not None:
-                data: bytes = self._remote.cat_file(place)
+                data = self._remote.cat_file(place)
             else:
                 with open_regular(place) as file:
                     self._vet(file.fileno(), place)
@@ -226,7 +232,7 @@ class Blobs:
         found: os.stat_result | None = None
         try:
             if self._remote is not None:
-                if not self._remote.exists(place):
+                if not self._remote.exists(place):  # before a driver makes an empty file
                     raise FileNotFoundError(place)
                 self._remote.get_file(place, str(to))
             else:
@@ -241,6 +247,7 @@ class Blobs:
         except FileNotFoundError:
             raise self._missing(digest) from None
         except (ValueError, IsADirectoryError):  # no regular file
+            _forget(str(to))
             raise self._damaged(digest) from None
         with open(to, "rb") as copy:
             intact = hashlib.file_digest(copy, "sha256").hexdigest() == digest.removeprefix(_PREFIX)
@@ -254,9 +261,9 @@ class Blobs:
         """Is it there, and of this size? Its content is not read."""
         place = self._place(digest)
         if self._remote is not None:
-            if not self._remote.exists(place):
-                return False
-            return size is None or self._remote.size(place) == size
+            if size is None:
+                return self._remote.exists(place)
+            return self._remote.size(place) == size
         try:
             found = os.stat(place)
         except OSError:
@@ -296,10 +303,8 @@ class Blobs:
                         yield file, found.st_size, found.st_mtime
 
     def _all_remote(self) -> Iterator[tuple[str, int, float]]:
-        self._remote.invalidate_cache()
-        if not self._remote.exists(self._base):
-            return
-        for place, info in sorted(self._remote.find(self._base, detail=True).items()):
+        assert self._remote is not None
+        for place, info in sorted(self._remote.find().items()):
             folder, name = place.rsplit("/", 2)[-2:]
             if len(folder) == 2 and len(name) == 62:
                 changed = info.get("mtime") or info.get("LastModified") or info.get("created") or 0.0
@@ -362,6 +367,7 @@ class Blobs:
 
     def _put_aside(self, digest: str, place: str) -> None:
         """Behind a URL. Some stores cannot rename, or not now: then it is deleted, or at least not trusted by this process."""
+        assert self._remote is not None
         self._harmed.add(digest)
         self._intact.discard(digest)
         try:
@@ -411,16 +417,3 @@ def _clone(place: str, to: Path) -> bool:
         except OSError:
             return False
     return True
-
-
-def filesystem(url: str) -> tuple[Any, str]:
-    """fsspec's file system and the path in it. Imported here: most stores are a folder."""
-    try:
-        import fsspec  # type: ignore[import-untyped]
-
-        filesystem, base = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        scheme = url.split("://")[0]
-        fix = f"install the fsspec driver for {scheme}:// (s3fs, gcsfs, adlfs, …), or give a folder"
-        raise _error("P705", f"blobs cannot be kept at {url}: {error}", fix) from None
-    return filesystem, str(base).rstrip("/")

@@ -19,6 +19,7 @@ from penstock.backends.registry import check as check_backends
 from penstock.backends.registry import find_backend, kinds_for
 from penstock.cli.ui import errors, render
 from penstock.cli.ui.run_summary import run_summary
+from penstock.cli.ui.tracking import tracking_line
 from penstock.errors import Problem, UserError, nearest
 from penstock.graph.model import ACTIONS, Workflow
 from penstock.plan.make import uninterrupted
@@ -26,6 +27,7 @@ from penstock.service import parameters, requests, run_records, runs, stores, wo
 from penstock.service.hosting import Host
 from penstock.service.run_records import RunConflict
 from penstock.service.submission import Submission, user
+from penstock.service.tracking import rest
 from penstock.settings import Settings
 from penstock.store import liveness
 from penstock.store.records import FINAL, RunRecord
@@ -196,6 +198,10 @@ def resume_run(target: str, given: tuple[str, ...], settings: Settings, quiet: b
     name, path = run_records.split_target(target)
     with stores.open_existing(settings) as store:
         found = run_records.find(store, name)
+        if found.state in FINAL and not path and rest.is_left(store, found):
+            place = rest.tell_rest(settings, store, found)
+            render.result(output, {"run": found.id, "mlflow": place}, place)
+            return
         _refuse_final(found, "retry it" if found.state != "succeeded" else "run it again")
         workflow = run_records.workflow_of(store, found)
         alive = _is_owned(store, found)
@@ -359,7 +365,7 @@ def _follow(
                 stopping = True
                 _note_stopping(session, note)
             update()
-        session.host.close()
+        session.host.end()
     finally:
         waits.close()
         if progress is not None:
@@ -367,6 +373,10 @@ def _follow(
             progress.close()
     session.wait(0)
     run_summary(session, settings, time.monotonic() - began, quiet, output)
+    session.host.close()
+    told = None if quiet else session.host.told(session.run.number)
+    if told is not None:
+        render.note(tracking_line(told, session.run.id))
     if session.live.error is not None:
         raise RunConflict(Problem("P411", str(session.live.error), f"penstock watch {session.run.id}"))
     if session.state != "succeeded":

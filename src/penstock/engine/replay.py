@@ -28,18 +28,10 @@ _UNDONE = (*_BAD, "run.cancelling", "run.timeout", "run.untrusted", "task.timeou
 def replay(run: ActiveRun, store: RunStore, results: ResultStore) -> list[Task]:
     """Fold the log into `run.state`. Returns the tasks that had begun and have not ended."""
     state = run.state
-    last = max((event.seq for event in store.events(run.number, kinds=["run.retried"])), default=0)
-    untrusted = {event.task: event.seq for event in store.events(run.number, kinds=["task.untrusted"])}
+    fold = LogFold(run, store, results)
     for chunk in _chunks(store.events(run.number), 500):
-        keys = {event.data["key"] for event in chunk if event.kind == "task.succeeded" and "key" in event.data}
-        found = results.lookup(list(keys)) if keys else {}
-        for event in chunk:
-            if event.seq < untrusted.get(event.task, 0) and event.kind == "task.succeeded":
-                _distrust(run, event, event.seq < last)
-            elif event.seq < last and event.kind in _UNDONE and event.data.get("retry") is None:
-                _forgive(run, event)
-            else:
-                _apply(run, event, found)
+        fold.take(chunk)
+    last = fold.last
     run.replaying = False
     for path in list(state.failed_calls):
         state.ended(state.accept_failure(path), Outcome.FAILED, {})
@@ -55,6 +47,34 @@ def replay(run: ActiveRun, store: RunStore, results: ResultStore) -> list[Task]:
         execution(task).shown = "" if row is None else row.state
         execution(task).started = None if row is None else row.started
     return [task for task in state.live.values() if task.state.plan.inner is None]
+
+
+class LogFold:
+    """Folds the log of a run piece by piece. What the last retry took back counts as not having happened, so after another retry a new fold is
+    needed. Also for who only reads: service.tracking."""
+
+    def __init__(self, run: ActiveRun, store: RunStore, results: ResultStore) -> None:
+        self.run = run
+        self._results = results
+        self.last = max((event.seq for event in store.events(run.number, kinds=["run.retried"])), default=0)
+        self._untrusted = {event.task: event.seq for event in store.events(run.number, kinds=["task.untrusted"])}
+
+    def take(self, chunk: list[Event]) -> None:
+        run = self.run
+        keys = {event.data["key"] for event in chunk if event.kind == "task.succeeded" and "key" in event.data}
+        found = self._results.lookup(list(keys)) if keys else {}
+        for event in chunk:
+            if event.seq < self._untrusted.get(event.task, 0) and event.kind == "task.succeeded":
+                _distrust(run, event, event.seq < self.last)
+            elif event.seq < self.last and event.kind in _UNDONE and event.data.get("retry") is None:
+                _forgive(run, event)
+            else:
+                _apply(run, event, found)
+
+    def inputs(self, path: str) -> dict[str, Any] | None:
+        """What a task was given that has begun, or is about to. None: it is over, or there is none."""
+        task = self.run.state.find(path)
+        return None if task is None else task.inputs
 
 
 def inputs_of(run: ActiveRun, store: RunStore, results: ResultStore, path: str) -> dict[str, Any] | None:

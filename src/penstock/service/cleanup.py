@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.backends.folders import mangled
 from penstock.service import stores
+from penstock.service.tracking.rest import untold
 from penstock.settings import Settings
 from penstock.store import liveness
 from penstock.store.records import FINAL, RunRecord
@@ -85,6 +86,7 @@ class Cleanup:
         self.before = before
         self.plan = CleanupPlan()
         self.plan.runs, self.plan.kept = old_runs(store.runs.newest(), before, keep)
+        self._keep_untold()
         self._blobs = stores.blobs_of(settings)
         home = settings.home
         # If PENSTOCK_STORE was changed, records of this home are in two stores, and we see only one of them.
@@ -98,6 +100,16 @@ class Cleanup:
         elif not self._remove_blobs:
             self.plan.notes.append(
                 f"blobs in {settings.artifacts} are kept: others may use them   (--shared removes them)"
+            )
+
+    def _keep_untold(self) -> None:
+        missing = untold(self.store)
+        kept = [run for run in self.plan.runs if run.number in missing]
+        if kept:
+            self.plan.runs = [run for run in self.plan.runs if run.number not in missing]
+            more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+            self.plan.notes.append(
+                f"{kept[0].id}{more} kept: MLflow has not been told all   (penstock resume tells it, PENSTOCK_MLFLOW=no gives it up)"
             )
 
     def examine(self) -> None:

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.engine.active_run import ActiveRun
 from penstock.engine.engine import Engine
@@ -18,6 +19,9 @@ from penstock.service import stores
 from penstock.settings import Settings
 from penstock.store.drivers.base import full, read_only
 from penstock.store.sql import Store
+
+if TYPE_CHECKING:
+    from penstock.service.tracking.sender import Sender, Told
 
 Start = Callable[[Engine, Store], ActiveRun]
 """Starts or continues a run; called in the thread of the engine."""
@@ -27,6 +31,24 @@ def _machine() -> list[Any]:
     from penstock.service.machine import machine
 
     return list(machine())
+
+
+def _sender(settings: Settings) -> Sender | None:
+    """Who tells the tracking server of runs, if one is configured. Raises UserError."""
+    if (
+        "PENSTOCK_MLFLOW" not in os.environ
+        and "MLFLOW_TRACKING_URI" not in os.environ
+        and not os.path.isfile("penstock.yaml")
+    ):
+        return None
+    from penstock.service.tracking.target import configured
+
+    target = configured()
+    if target is None:
+        return None
+    from penstock.service.tracking.sender import Sender
+
+    return Sender(settings, target)
 
 
 class Host:
@@ -49,6 +71,7 @@ class Host:
         self._store: Store | None = None
         self.failure: BaseException | None = None
         """What ended the engine."""
+        self.sender: Sender | None = None
         self._ready = threading.Event()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,6 +80,7 @@ class Host:
 
     def start(self) -> None:
         if self._thread is None:
+            self.sender = _sender(self.settings)
             self._thread = threading.Thread(target=self._serve, name="penstock engine", daemon=True)
             self._thread.start()
 
@@ -86,9 +110,13 @@ class Host:
         except RuntimeError:  # the loop was closed after the check above
             self._refuse()
         try:
-            return done.result()
+            live = done.result()
         finally:
             self._starting.remove(done)
+        if self.sender is not None:
+            self.sender.start()
+            self.sender.look()
+        return live
 
     def wait(self, live: ActiveRun, timeout: float | None = None) -> bool:
         """True once the run or the engine has ended. Raises what ended the engine."""
@@ -99,10 +127,14 @@ class Host:
 
     def interrupt(self) -> None:
         """Let running tasks finish, start nothing more."""
+        if self._thread is None and self.sender is not None:
+            self.sender.stop()
         self._tell(lambda engine: engine.interrupt())
 
     def abandon(self) -> None:
         """End running tasks now."""
+        if self.sender is not None:
+            self.sender.stop()
         self._tell(lambda engine: engine.abandon())
 
     def cancel(self, live: ActiveRun, now: bool = False) -> None:
@@ -110,12 +142,25 @@ class Host:
         self._tell(lambda engine: engine.later(lambda: engine.cancel(live, "cancelled", now)))
 
     def close(self) -> None:
+        """Return when all runs have ended and the engine with them, and the tracking server has been told, if it answers."""
+        self.end()
+        if self.sender is not None:
+            self.sender.close()
+
+    def end(self) -> None:
         """Return when all runs have ended and the engine with them."""
         if self._thread is not None:
             self._ready.wait()
             self._tell(lambda engine: engine.end())
             self._thread.join()
             self._thread = None
+
+    def told(self, run: int) -> Told | None:
+        """How much of a run the tracking server has; None: it is not to be told of it."""
+        if self.sender is None:
+            return None
+        with stores.open_or_create(self.settings) as store:
+            return self.sender.told(store, run)
 
     def _tell(self, what: Callable[[Engine], None]) -> None:
         """Call this in the thread of the engine, if there still is one."""

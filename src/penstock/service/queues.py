@@ -22,6 +22,7 @@ from penstock.engine.quota_replica import CONFIGURATION, KINDS, QuotaReplica
 from penstock.errors import NotFound, Problem, UserError, nearest
 from penstock.service import yunikorn
 from penstock.service.machine import machine
+from penstock.service.tracking import target
 from penstock.service.wording import MACHINE
 from penstock.store.protocols import QueueStore
 from penstock.store.records import WorkloadRecord
@@ -114,6 +115,7 @@ def rows_of(store: Store | None, *sources: tuple[str, str]) -> tuple[list[Row], 
     before = {(_kind(one), _name(one)): one for one in objects_of(stored)}
     wrong: list[Problem] = []
     known = list(before.values())
+    sources = tuple((target.split(text)[1], file) for text, file in sources)
     sources, kept, said = _translated(sources, wrong)
     for text, file in sources:
         try:

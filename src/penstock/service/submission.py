@@ -22,6 +22,7 @@ from penstock.plan.make import Plan, make, uninterrupted
 from penstock.service import input_files, parameters, stores
 from penstock.service.run_records import owner_alive
 from penstock.service.sizing import makes_an_object, on_this_machine, sized
+from penstock.service.tracking.target import configured
 from penstock.service.workflows import override
 from penstock.settings import Settings
 from penstock.store.drivers.base import read_only
@@ -41,6 +42,8 @@ class Submission:
 
     warnings: tuple[Problem, ...] = ()
     """What `vet` found, once it was called."""
+    tracked: tuple[str, str] | None = None
+    """The tracking server that is told of the run, and the experiment there, once `pack` was called."""
     changed_queues: tuple[str, ...] = ()
     """What the file of queues changed, once `vet` has applied it: `ClusterQueue shared`."""
 
@@ -120,6 +123,8 @@ class Submission:
         """Store copies of the author's code and of the files given as parameters, so that later edits do not reach this run. Returns
         the functions that are loaded in this process. Raises UserError if a secret is not given."""
         self._note_secrets()
+        target = None if self.options.get("dry") else configured()
+        self.tracked = None if target is None else (target.url, target.experiment or self.workflow.name)
         stores.prepare(settings)
         for param in self.workflow.params:
             if param.name in self.params:
@@ -193,7 +198,14 @@ class Submission:
         with uninterrupted():
             digest = codec.digest_of_text(document)
         return store.runs.create(
-            self.workflow.name, digest, document, self.params, self.options, user(), time.time() if now is None else now
+            self.workflow.name,
+            digest,
+            document,
+            self.params,
+            self.options,
+            user(),
+            time.time() if now is None else now,
+            self.tracked,
         )
 
     def unfinished(self, store: Store) -> RunRecord | None:

@@ -30,7 +30,16 @@ class Maintenance:
         run = self._runs.by_number(number)
         if run is None or not self._db.write("gc_run", (number,)):
             return 0
-        for name in ("gc_events", "gc_tasks", "gc_waiters", "gc_requests", "gc_outbox", "gc_workloads", "gc_locks"):
+        for name in (
+            "gc_events",
+            "gc_tasks",
+            "gc_waiters",
+            "gc_requests",
+            "gc_outbox",
+            "gc_workloads",
+            "gc_locks",
+            "gc_tracking",
+        ):
             self._db.write(name, (number,))
         self._db.write("gc_workflow", (run.digest,))
         return 1

@@ -58,6 +58,7 @@ class MemoryRuns:
         options: Mapping[str, Any],
         user: str,
         now: float,
+        tracked: tuple[str, str] | None = None,
     ) -> RunRecord:
         count = next(self._counts.setdefault(workflow, itertools.count(1)))
         number = len(self._runs) + 1

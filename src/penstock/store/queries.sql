@@ -276,3 +276,25 @@ DELETE FROM locks WHERE engine = ?
 
 -- name: gc_locks
 DELETE FROM locks WHERE run = ?
+
+-- name: put_tracking
+INSERT INTO tracking (run, url, experiment, seq, place, sender, until) VALUES (?, ?, ?, 0, '', '', 0)
+
+-- name: tracking
+SELECT run, url, experiment, seq, place, sender, until FROM tracking WHERE run = ?
+
+-- name: tracking_behind
+SELECT t.run, t.url, t.experiment, t.seq, t.place, t.sender, t.until FROM tracking t JOIN runs r ON r.number = t.run
+WHERE t.seq < r.seq ORDER BY t.run
+
+-- name: take_tracking
+UPDATE tracking SET sender = ?, until = ? WHERE run = ? AND sender = ?
+
+-- name: move_tracking
+UPDATE tracking SET seq = ?, place = ?, until = ? WHERE run = ? AND sender = ?
+
+-- name: free_tracking
+UPDATE tracking SET sender = '', until = 0 WHERE run = ? AND sender = ?
+
+-- name: gc_tracking
+DELETE FROM tracking WHERE run = ?

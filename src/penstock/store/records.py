@@ -143,6 +143,23 @@ class WorkloadRecord(NamedTuple):
     document: str
 
 
+class TrackedRun(NamedTuple):
+    """A run that a tracking server is told of."""
+
+    run: int
+    url: str
+    """Of the server, without a password."""
+    experiment: str
+    seq: int
+    """The last event that it has been told."""
+    place: str
+    """Where it has the run, once that is known: `EXPERIMENT/RUN`, its own ids."""
+    sender: str
+    """Who is telling it; empty: nobody."""
+    until: float
+    """When the sender counts as gone, if nothing is heard of it."""
+
+
 class LockRequest(NamedTuple):
     """Somebody asks for locks: a task, or a run itself (task "")."""
 

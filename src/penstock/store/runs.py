@@ -36,8 +36,9 @@ class RunRepository:
         options: Mapping[str, Any],
         user: str,
         now: float,
+        tracked: tuple[str, str] | None = None,
     ) -> RunRecord:
-        """A new run with its first event. No engine owns it yet."""
+        """A new run with its first event. No engine owns it yet. `tracked`: a tracking server is to be told of it, (url, experiment)."""
         params_text, options_text = dump(params), dump(options)
 
         def work() -> RunRecord:
@@ -47,6 +48,8 @@ class RunRepository:
             self._db.write("put_run", (number, name, workflow, digest, now, user, params_text, options_text))
             data = dump({"workflow": workflow, "digest": digest, "user": user})
             self._db.write("put_event", (number, 1, now, "run.submitted", "", data))
+            if tracked is not None:
+                self._db.write("put_tracking", (number, *tracked))
             made = self.by_number(number)
             assert made is not None
             return made

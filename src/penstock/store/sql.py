@@ -20,6 +20,7 @@ from penstock.store.queues import QueueRepository
 from penstock.store.results import PendingClaims, ResultRepository
 from penstock.store.runs import RunRepository
 from penstock.store.session import Session
+from penstock.store.tracking import TrackingRepository
 from penstock.urls import without_password
 
 
@@ -57,6 +58,7 @@ class Store:
         self.locks = LockRepository(session, lock_policy)
         self.queues = QueueRepository(session)
         self.peers = PeerRepository(session, self.queues)
+        self.tracking = TrackingRepository(session)
         self.maintenance = Maintenance(session, self.runs)
 
     def __enter__(self) -> Self:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from penstock import rights
-from penstock.artifacts.blobs import filesystem
+from penstock.artifacts.remote import file_system
 
 BEGUN: Final = "begun"
 CLOSED: Final = "closed"
@@ -32,7 +32,7 @@ class Mailbox:
         self._remote: Any = None
         base = store
         if "://" in store:
-            self._remote, base = filesystem(store)
+            self._remote, base = file_system(store)
         self._base = f"{base.rstrip('/')}/{MAIL}/{name}"
         self.is_remote = self._remote is not None
 

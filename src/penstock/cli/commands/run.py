@@ -117,7 +117,7 @@ def resume(target: str, given: tuple[str, ...], jobs: int | None, quiet: bool, o
 
     A run that was interrupted, or whose process is gone, is continued by this command. With /STEP, the suspended step is resumed; -p
     gives the values that it asks for. If another process executes the run, all its suspended steps are resumed there, or the one
-    named."""
+    named. Of a run that is over, it tells the MLflow server what that was not told."""
     from penstock.cli.foreground import resume_run
     from penstock.settings import read
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +11,7 @@ from penstock.errors import NotFound, Problem, nearest
 from penstock.expressions.parse import Expr
 from penstock.expressions.template import Template
 from penstock.graph.paths import inside, natural, step_of
-from penstock.service import stores
-from penstock.service.run_records import blueprint_of, workflow_of
+from penstock.service.run_records import workflow_of
 from penstock.service.views.outline import Outline
 from penstock.service.views.outputs import shown_outputs
 from penstock.service.views.reasons import reason_of
@@ -106,22 +104,11 @@ def task_view(store: Store, run: RunRecord, row: TaskRow, settings: Settings) ->
 def _given(store: Store, run: RunRecord, path: str, settings: Settings) -> dict[str, Any]:
     """The values of a task's inputs, worked out again from what was recorded before it began. Empty if they cannot be told: something
     was removed, or the log is of another version."""
-    from penstock.artifacts.values import load_value
-    from penstock.engine.active_run import ActiveRun
     from penstock.engine.replay import inputs_of
-    from penstock.engine.run_state import RunState
-    from penstock.engine.values import RunValues
-    from penstock.store.records import WriteBatch
-
-    blobs = stores.blobs_of(settings)
-    created = datetime.datetime.fromtimestamp(run.created, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    def make_state(emit: Any) -> RunState:
-        values = RunValues(lambda stored: load_value(stored, blobs, settings.home / "work"))
-        return RunState(blueprint_of(store, run), run.params, values, emit, run={"id": run.id, "created": created})
+    from penstock.service.refolding import refolded
 
     try:
-        again = ActiveRun(run, WriteBatch(), lambda: run.created, make_state, replaying=True)
+        again = refolded(store, run, settings)
         found = inputs_of(again, store.runs, store.results, path)
     except Exception:
         return {}
