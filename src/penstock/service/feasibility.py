@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from penstock.admission.explain import Shortage
 from penstock.admission.model import PodSet, Workload
 from penstock.admission.scheduler import Scheduler
+from penstock.engine.cluster_quota import ClusterQueues, queue_named
 from penstock.engine.podsets import PodDemand, Vector, amounts, shape_of, stage_podsets, units_of, vector_podsets
 from penstock.engine.quota_replica import QuotaReplica, queue_called, with_own_names
 from penstock.errors import PlanError, Problem, nearest
@@ -47,6 +48,38 @@ def vet(replica: QuotaReplica, plan: Plan, queue: str | None = None, elsewhere: 
         return ()
     message = f"there are no queues here but this machine itself: {queue!r} has no effect yet"
     return (Problem("P812", message, "penstock queue apply FILE makes queues", severity="warning"),)
+
+
+def vet_cluster(queues: ClusterQueues, plan: Plan) -> None:
+    """Refuse queues and priority classes that the cluster has not. What fits there Kueue alone knows. Raises PlanError."""
+    stages = [stage for stage in plan.stages if not stage.exempt and not stage.skipped]
+    named: dict[str | None, str] = {}
+    classes: dict[str, str] = {}
+    for stage in stages:
+        own = stage.queue is not None and stage.queue != plan.workflow.queue
+        named.setdefault(stage.queue, f"steps.{stage.name}.queue" if own else "queue")
+        if isinstance(stage.priority, str):
+            classes.setdefault(stage.priority, "priority")
+    there, space = sorted(queues.local_queues), queues.namespace
+    problems = []
+    for name, place in named.items():
+        if queue_named(name, queues.local_queues, space) is None:
+            known = f"the namespace {space} has {', '.join(there) or 'none'}"
+            message = (
+                f"there is no queue {name!r} in the cluster" if name else "which of the cluster's queues is meant?"
+            )
+            fix = f"{known}; name one: --queue {there[0] if there else 'NAME'}.{nearest(name or '', there)}"
+            problems.append(Problem("P899", message, fix, where=place))
+    for name, place in classes.items():
+        if name not in queues.priorities:
+            known = ", ".join(sorted(queues.priorities)) or "none"
+            fix = f"there are: {known}; or give a number.{nearest(name, sorted(queues.priorities))}"
+            problems.append(Problem("P899", f"there is no priority class {name!r} in the cluster", fix, where=place))
+    if plan.unit is Unit.WORKFLOW and len(named) > 1:
+        message = "its steps are in several queues, and the unit is the whole workflow, which can be in one only"
+        problems.append(Problem("P815", message, "use --unit stage, or one queue", where="unit"))
+    if problems:
+        raise PlanError(problems)
 
 
 def _queue_names(plan: Plan) -> list[tuple[str | None, str]]:

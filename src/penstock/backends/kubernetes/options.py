@@ -62,6 +62,8 @@ class Options:
     """A pod template, merged into that of every pod."""
     most: int = MOST
     patience: float = PATIENCE
+    kueue: bool = True
+    """Do the queues of the cluster's Kueue decide, if there are any?"""
 
 
 def read(environ: Mapping[str, str], home: Path, artifacts: str) -> Options:
@@ -84,6 +86,7 @@ def read(environ: Mapping[str, str], home: Path, artifacts: str) -> Options:
         overlay=_overlay(given("POD")) if given("POD") else {},
         most=int(_number("PODS", given("PODS"), MOST)),
         patience=_number("PATIENCE", given("PATIENCE"), PATIENCE),
+        kueue=_switch("KUEUE", given("KUEUE")),
     )
 
 
@@ -103,6 +106,12 @@ def _number(name: str, text: str, default: float) -> float:
             name, f"is {text!r}, which is not a number above 0", f"set it to a number, as in {PREFIX}{name}=100"
         )
     return found
+
+
+def _switch(name: str, text: str) -> bool:
+    if text.lower() not in ("", "on", "off"):
+        raise _wrong(name, f"is {text!r}, which is neither on nor off", f"set {PREFIX}{name}=off, or leave it out")
+    return text.lower() != "off"
 
 
 def _volume(text: str) -> Volume:
