@@ -50,8 +50,8 @@ class Wanted:
 def next_write(wanted: Wanted | None, seen: Object | None, me: str, now: float) -> Write | None:
     """None: there is nothing to do, or Kueue has the next word. `wanted`: None: it is not needed any more. `me`: the engine; another's
     Workload is taken over if it is wanted, and left alone if not."""
-    if seen is None:
-        return None if wanted is None else _create(wanted, me)
+    if seen is None:  # what ran on one that was deleted stops first
+        return None if wanted is None or wanted.running else _create(wanted, me)
     if is_deleted(seen):
         return None
     mine = annotations_of(seen).get(ENGINE) == me
