@@ -28,7 +28,9 @@ from penstock.kueue.kinds import WORKLOADS
 ENGINE: Final = "penstock/engine"
 SHAPE: Final = "penstock/shape"
 PLACE: Final = "penstock/place"
-"""Annotations: which engine follows it; a digest of its pod sets but for their counts; it only keeps a place in the queue."""
+RESERVATION: Final = "penstock/reservation"
+"""Annotations: which engine follows it; a digest of its pod sets but for their counts; it only keeps a place in the queue; for people, the run
+and what of it it is for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from penstock.admission.explain import Shortage
 from penstock.admission.model import PodSet, Workload
@@ -22,6 +22,21 @@ from penstock.plan.reserve import Reservation
 from penstock.plan.stages import Stage
 from penstock.service.amounts import amount, figure
 from penstock.service.queues import named_queues, no_such_queue, objects_in
+
+
+class PlanQueues(Protocol):
+    """What a plan is held against: a QuotaReplica, or the queues of a cluster."""
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def configured(self) -> bool: ...
+
+    def queue_for(self, name: str | None) -> tuple[str, str]: ...
+
+    def priority_of(self, named: str | int | None) -> tuple[int, str | None]: ...
+
 
 MOST_PROBLEMS = 10
 """Reservations that are named, of those that ask for too much."""
@@ -92,7 +107,7 @@ def _queue_names(plan: Plan) -> list[tuple[str | None, str]]:
     return list(found.items())
 
 
-def unknown_priorities(replica: QuotaReplica, plan: Plan) -> list[Problem]:
+def unknown_priorities(replica: PlanQueues, plan: Plan) -> list[Problem]:
     """Priority classes that are named and do not exist."""
     if not replica.configured:
         return []
@@ -137,7 +152,7 @@ def _never_admitted(replica: QuotaReplica, plan: Plan) -> list[Problem]:
     return problems
 
 
-def namespace_refusal(replica: QuotaReplica, workload: Workload) -> str:
+def namespace_refusal(replica: PlanQueues, workload: Workload) -> str:
     """Why its queue admits nothing from its namespace; empty if it does."""
     queue = replica.scheduler.queue_of(workload)
     admits = replica.scheduler.admits(queue) if queue in replica.scheduler.cluster_queues else None
@@ -146,7 +161,7 @@ def namespace_refusal(replica: QuotaReplica, workload: Workload) -> str:
     return f"ClusterQueue {queue!r} admits nothing from namespace {workload.namespace!r}"
 
 
-def emptied(replica: QuotaReplica) -> Scheduler:
+def emptied(replica: PlanQueues) -> Scheduler:
     """The same queues without any Workload."""
     queues = Scheduler(replica.scheduler.config)
     queues.apply(objects_in(replica.scheduler, named_queues(replica.scheduler)), 0.0)
@@ -195,7 +210,7 @@ class PlannedWorkload(NamedTuple):
     replicas: int = 1
 
 
-def planned_workloads(replica: QuotaReplica, plan: Plan) -> Iterator[PlannedWorkload]:
+def planned_workloads(replica: PlanQueues, plan: Plan) -> Iterator[PlannedWorkload]:
     stages = {stage.name: stage for stage in plan.stages}
     now = time.time()
     for reservation in plan.reservations:

@@ -35,7 +35,7 @@ from penstock.kubernetes.objects import (
 from penstock.kubernetes.watch import Watcher
 from penstock.kueue import status
 from penstock.kueue.kinds import API, FLAVORS, LOCAL_QUEUES, PRIORITIES, WORKLOADS
-from penstock.kueue.wanted import ENGINE, Wanted, next_write
+from penstock.kueue.wanted import ENGINE, RESERVATION, Wanted, next_write
 from penstock.kueue.wanted import flavors as flavors_of
 
 WRITERS: Final = 4
@@ -245,7 +245,7 @@ class Queues:
                 names.STORE: self._owner,
                 names.RUN: names.label(run),
             },
-            "annotations": {names.RUN: run},
+            "annotations": {names.RUN: run, RESERVATION: key.removeprefix(f"{self.namespace}/")},
         }
 
     def seen(self, name: str) -> Object | None:
