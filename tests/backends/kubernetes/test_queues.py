@@ -15,6 +15,7 @@ import pytest
 
 from penstock.artifacts.blobs import Blobs
 from penstock.backends.kubernetes.cluster import JOBS, PODS
+from penstock.backends.registry import check
 from penstock.errors import UserError
 from penstock.kubernetes.objects import annotations_of, condition, holds, part, rows
 from penstock.kueue.kinds import LOCAL_QUEUES, WORKLOADS
@@ -272,6 +273,20 @@ def test_missing_rights_are_named_and_only_asked_for_where_kueue_is(
         with running(settings, fan(tmp_path)) as session:
             session.wait()
         assert session.state == "succeeded" and kueue.held == []
+    finally:
+        kueue.end()
+
+
+def test_the_check_before_a_run_names_the_queues(cluster: FakeCluster, settings: Settings) -> None:
+    given = {**os.environ}
+    assert "Kueue" not in check({"kubernetes"}, settings.home, settings.artifacts, given)
+    kueue = FakeKueue(cluster, cores=2)
+    try:
+        assert check({"kubernetes"}, settings.home, settings.artifacts, given).endswith("Kueue decides, in team")
+        off = {**given, "PENSTOCK_KUBERNETES_KUEUE": "off"}
+        assert "Kueue" not in check({"kubernetes"}, settings.home, settings.artifacts, off)
+        with pytest.raises(UserError, match=r"P727.*neither on nor off"):
+            check({"kubernetes"}, settings.home, settings.artifacts, {**given, "PENSTOCK_KUBERNETES_KUEUE": "no"})
     finally:
         kueue.end()
 
