@@ -101,6 +101,12 @@ def test_without_a_workload_the_help_is_printed(penstock: Penstock, cluster: Clu
     assert "help     submit it with the label kueue.x-k8s.io/queue-name: team-a" in done.out
 
 
+def test_a_workload_of_a_run_is_called_by_the_run(penstock: Penstock, cluster: Cluster) -> None:
+    ours = {"annotations": {"penstock/reservation": "flow-1/train"}}
+    cluster(*BASE, workload("w-run", 1, held_in="shared", metadata=ours), workload("w-me", 9, owner="Job/me"))
+    assert "run/flow-1/train" in penstock("queue", "show", "shared", "--cluster").out
+
+
 def test_the_queues_of_a_cluster_as_those_of_this_machine(penstock: Penstock, cluster: Cluster) -> None:
     table = penstock("queue", "ls", "--cluster").out
     assert table.splitlines()[1].split() == ["shared", "BestEffortFIFO", "1", "1", "3/4", "active"]
@@ -228,3 +234,36 @@ def test_a_run_is_still_asked_about_by_its_name(penstock: Penstock, cluster: Clu
     began = time.monotonic()
     done = penstock("why", "flow-1/train")
     assert done.code == 4 and "P50" in done.err and time.monotonic() - began < 30
+
+
+FLOW = """
+apiVersion: penstock/v1
+kind: Workflow
+name: flow
+steps:
+  - {name: small, resources: {cpu: 1}, script: {source: "true"}}
+  - {name: wide, needs: [small], resources: {cpu: 1}, each: {axes: [{i: [1, 2, 3]}]}, script: {source: "true"}}
+  - {name: large, needs: [wide], resources: {cpu: 9}, script: {source: "true"}}
+"""
+
+
+def test_a_plan_for_the_cluster_speaks_of_its_queues(
+    penstock: Penstock, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("flow.yaml").write_text(FLOW)
+    cluster(*BASE, workload("w-holder", 3, owner="Job/holder", held_in="shared"))
+    found = json.loads(penstock("plan", "flow.yaml", "--on", "kubernetes", "-o", "json").out)["reservations"]
+    outlook = {one["name"]: one["outlook"] for one in found}
+    assert {name: one["verdict"] for name, one in outlook.items()} == {
+        "small": "fits now",
+        "wide": "fits in part",
+        "large": "never fits",
+    }
+    assert {one["queue"] for one in outlook.values()} == {"shared"} and outlook["wide"]["tasks"] == 1
+    assert "fits now" in penstock("plan", "flow.yaml", "--on", "kubernetes").out
+    none = penstock("plan", "flow.yaml", "--on", "kubernetes", "--queue", "team-z").out
+    assert "there is no queue 'team-z'" in none
+    assert "P814" in penstock("plan", "flow.yaml", "--on", "kubernetes", "--priority", "urgnt").err
+    monkeypatch.setenv("PENSTOCK_KUBERNETES_NAMESPACE", "elsewhere")
+    assert "the namespace elsewhere has no queue" in penstock("plan", "flow.yaml", "--on", "kubernetes").out

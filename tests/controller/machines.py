@@ -22,7 +22,7 @@ from penstock.controller.engines.tekton import ENGINE as TEKTON
 from penstock.controller.engines.tekton.runs import PIPELINE_RUNS, child_names, result_of
 from penstock.controller.names import QUEUE, QUEUED
 from penstock.controller.objects import Object, holds, is_deleted, labels_of, name_of, part, uid_of
-from penstock.controller.workload import seconds, timestamp
+from penstock.kueue.status import seconds, timestamp
 from tests.controller.toy_engine.penstock_toy import ENGINE as TOY
 from tests.controller.toy_engine.penstock_toy import SEQUENCES
 

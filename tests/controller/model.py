@@ -35,7 +35,8 @@ from penstock.controller.objects import (
     rows,
     uid_of,
 )
-from penstock.controller.workload import Workload, timestamp
+from penstock.controller.workload import Workload
+from penstock.kueue.status import timestamp
 from tests.controller.machines import Argo, Machine, machines
 
 Key = tuple[str, str]

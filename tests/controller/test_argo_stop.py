@@ -14,7 +14,7 @@ from penstock.controller.engines.argo.nodes import fnv1a
 from penstock.controller.engines.argo.stopping import MISSED
 from penstock.controller.names import QUEUE, STOPPING
 from penstock.controller.objects import Object, Write
-from penstock.controller.workload import timestamp
+from penstock.kueue.status import timestamp
 from tests.controller.engine_objects import NS, observed, pod
 
 Dict = dict[str, Any]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.backends.base import Backend, BackendContext, BackendFactory, Orphan
+    from penstock.backends.kubernetes.queues import Queues
 
 OURS: Mapping[str, str] = {
     "inline": "local.inline:InlineBackend",
@@ -92,6 +93,21 @@ def check(names: Collection[str], home: Path, artifacts: str, environ: Mapping[s
     from penstock.backends.kubernetes import preflight
 
     return preflight.check(home, artifacts, environ)
+
+
+def cluster_queues(
+    on: Mapping[str, str], home: Path, artifacts: str, environ: Mapping[str, str], engine: str
+) -> Queues | None:
+    """The queues of the cluster that all tasks run on, by kind of step -> backend. None: they run elsewhere, or have none there. Raises
+    UserError."""
+    if any(on.get(kind) != "kubernetes" for kind in KINDS["kubernetes"]):
+        return None
+    from penstock.backends.environment import for_tasks
+    from penstock.backends.kubernetes import options, queues
+    from penstock.backends.owner import owner_in
+
+    given = for_tasks(environ)
+    return queues.connect(options.read(given, home, artifacts), given, owner_in(home, given), engine)
 
 
 def reap(home: Path, engine_ids: Collection[str]) -> None:

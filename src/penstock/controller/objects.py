@@ -26,8 +26,14 @@ from penstock.kubernetes.objects import (
     rows,
     uid_of,
 )
+from penstock.kueue.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, PRIORITIES, WORKLOADS
 
 __all__ = [
+    "CLUSTER_QUEUES",
+    "FLAVORS",
+    "LOCAL_QUEUES",
+    "PRIORITIES",
+    "WORKLOADS",
     "Object",
     "PatchType",
     "Resource",
@@ -82,10 +88,5 @@ class Lookup(Protocol):
     def list(self, resource: Resource, namespace: str = "") -> Sequence[Object]: ...
 
 
-WORKLOADS = Resource("kueue.x-k8s.io/v1beta2", "Workload", "workloads", selector="penstock/workflow-uid")
-LOCAL_QUEUES = Resource("kueue.x-k8s.io/v1beta2", "LocalQueue", "localqueues")
-CLUSTER_QUEUES = Resource("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues", namespaced=False)
-FLAVORS = Resource("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors", namespaced=False)
-PRIORITIES = Resource("kueue.x-k8s.io/v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses", namespaced=False)
 NAMESPACES = Resource("v1", "Namespace", "namespaces", namespaced=False)
 PODS = Resource("v1", "Pod", "pods", selector="penstock/queue")

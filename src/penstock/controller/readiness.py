@@ -16,6 +16,7 @@ from penstock.controller.coverage import is_active
 from penstock.controller.objects import Object, Write, annotations_of, condition, rows
 from penstock.controller.sizing import created_at, has_run
 from penstock.controller.workload import Workload
+from penstock.kueue import status
 
 COMPLETE = 5.0
 """Seconds without a new pod after which no more are expected."""
@@ -53,7 +54,7 @@ def readiness(
         return Readiness(write, started, min(soon, default=None) if not there.vector else None)
     told = condition(there.obj, "PodsReady")
     if told.get("reason") == LOST:
-        since = kueue.seconds(told.get("lastTransitionTime"))
+        since = status.seconds(told.get("lastTransitionTime"))
         back = whole or all(created_at(pod) > since for pod in waiting)
         return Readiness(kueue.pods_ready(there, now, recovered=True) if back else None, started)
     quiet = now - max((created_at(pod) for _, pod in pods), default=now)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.controller import names
-from penstock.controller import workload as kueue
 from penstock.controller.coverage import is_active, is_gated, requests_of
 from penstock.controller.engine import Shape, Stage, Task
 from penstock.controller.objects import Object, annotations_of, labels_of, part, rows
+from penstock.kueue import status
 
 UNTOLD = 10.0
 """Seconds for which a pod waits until its engine can tell its queue."""
@@ -61,12 +61,12 @@ def all_came(stage: Stage, pods: Sequence[tuple[Task, Object]]) -> bool:
 
 
 def created_at(pod: Object) -> float:
-    return kueue.seconds(part(pod, "metadata").get("creationTimestamp"))
+    return status.seconds(part(pod, "metadata").get("creationTimestamp"))
 
 
 def ended_at(pod: Object) -> float:
     ends = [
-        kueue.seconds(part(one, "state", "terminated").get("finishedAt"))
+        status.seconds(part(one, "state", "terminated").get("finishedAt"))
         for one in rows(pod, "status", "containerStatuses")
     ]
     return max(ends, default=0.0) or created_at(pod)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -19,7 +18,6 @@ from penstock.controller.objects import (
     Object,
     Write,
     annotations_of,
-    condition,
     holds,
     is_deleted,
     labels_of,
@@ -32,9 +30,8 @@ from penstock.controller.objects import (
 from penstock.engine.podsets import MOST_SHAPES, MOST_UNITS
 from penstock.formats.pods.requests import resources_of
 from penstock.graph import quantity
+from penstock.kueue import status
 
-AT_ONCE = frozenset({"Preempted", "NodeFailures"})
-"""After these evictions a Workload goes back into its queue at once. After others Kueue says when."""
 _UNITS = {"cpu": 1000, "memory": 1000 * 2**20, "ephemeral-storage": 1000 * 2**20}
 """Of a unit pod, in thousandths, where amounts are multiples of it; otherwise the amount itself is the unit."""
 
@@ -380,114 +377,33 @@ def _comparable(sets: Any) -> str:
 
 def reclaim(workload: Workload, finished: Mapping[str, int]) -> Write | None:
     """Gives back what is over; the figures only grow. `finished`: by pod set."""
-    before = {
-        str(one.get("name")): int(one.get("count") or 0) for one in rows(workload.obj, "status", "reclaimablePods")
-    }
-    asked = {
-        str(one.get("name") or "main"): int(one.get("count") or 0) for one in rows(workload.obj, "spec", "podSets")
-    }
-    after = {
-        name: min(asked.get(name, 0), max(before.get(name, 0), finished.get(name, 0)))
-        for name in {**before, **finished}
-        if name in asked
-    }
-    if {name: count for name, count in after.items() if count} == {n: c for n, c in before.items() if c}:
-        return None
-    listed = [{"name": name, "count": count} for name, count in sorted(after.items()) if count]
-    body = _versioned(workload, {"status": {"reclaimablePods": listed}})
-    return _patch(workload, body, "gives back what is over", "status", every=1.0)
+    return status.reclaim(workload.obj, finished)
 
 
 def pods_ready(workload: Workload, now: float, recovered: bool = False) -> Write:
-    reason = "Recovered" if recovered else "Started"
-    told = _stated("PodsReady", True, reason, "all pods of the stage run", now)
-    return _status(workload, [told], "its pods run again" if recovered else "its pods run")
+    return status.pods_ready(workload.obj, now, recovered)
 
 
 def pods_lost(workload: Workload, message: str, now: float) -> Write:
     """Kueue gives it some time to recover."""
-    told = _stated("PodsReady", False, "WaitForRecovery", message, now)
-    return _status(workload, [told], f"some of its pods are lost: {message}")
+    return status.pods_lost(workload.obj, message, now)
 
 
 def finish(workload: Workload, outcome: str, message: str, now: float) -> Write:
-    told = _stated("Finished", True, outcome or "Succeeded", message, now)
-    return _status(workload, [told], message)
+    return status.finish(workload.obj, outcome, message, now)
 
 
 def respond(workload: Workload, now: float) -> Write:
     """The answer to an eviction: nothing runs any more, the quota goes back, and the Workload back into its queue."""
-    why = str(condition(workload.obj, "Evicted").get("reason", ""))
-    told = [
-        _stated("QuotaReserved", False, "Pending", "evicted; its pods are stopped", now),
-        _stated("Admitted", False, "NoReservation", "evicted", now),
-        _stated("PodsReady", False, "WaitForStart", "evicted", now),
-        _stated("Requeued", why in AT_ONCE, why, "evicted; its pods are stopped", now),
-    ]
-    more: dict[str, Any] = {"admission": None}
-    if part(workload.obj, "spec").get("maximumExecutionTimeSeconds"):
-        past = int(part(workload.obj, "status").get("accumulatedPastExecutionTimeSeconds") or 0)
-        more["accumulatedPastExecutionTimeSeconds"] = past + _seconds_admitted(workload, now)
-    return _status(workload, told, f"answers the eviction ({why})", more)
-
-
-def _seconds_admitted(workload: Workload, now: float) -> int:
-    since = condition(workload.obj, "Admitted").get("lastTransitionTime")
-    return max(0, int(now - seconds(since))) if since else 0
+    return status.respond(workload.obj, now)
 
 
 def delete(workload: Workload, why: str) -> Write:
-    body = {"preconditions": {"uid": uid_of(workload.obj)}, "propagationPolicy": "Background"}
-    return Write("delete", WORKLOADS, namespace_of(workload.obj), workload.name, body, why=why)
+    return status.delete(workload.obj, why)
 
 
-def _status(
-    workload: Workload, told: Sequence[Mapping[str, Any]], why: str, more: Mapping[str, Any] | None = None
-) -> Write:
-    """A merge patch replaces the whole list, so it has all conditions; the version keeps others' changes."""
-    changed = {one["type"] for one in told}
-    kept = [one for one in rows(workload.obj, "status", "conditions") if one.get("type") not in changed]
-    body = _versioned(workload, {"status": {"conditions": [*kept, *told], **(more or {})}})
-    return _patch(workload, body, why, "status")
-
-
-def _versioned(workload: Workload, body: dict[str, Any]) -> dict[str, Any]:
-    return {"metadata": {"resourceVersion": part(workload.obj, "metadata").get("resourceVersion")}, **body}
-
-
-def _patch(workload: Workload, body: Object, why: str, subresource: str = "", every: float = 0) -> Write:
-    return Write(
-        "patch",
-        WORKLOADS,
-        namespace_of(workload.obj),
-        workload.name,
-        body,
-        subresource=subresource,
-        why=why,
-        every=every,
-    )
-
-
-def _stated(kind: str, status: bool, reason: str, message: str, now: float) -> dict[str, Any]:
-    return {
-        "type": kind,
-        "status": "True" if status else "False",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": timestamp(now),
-    }
-
-
-def timestamp(now: float) -> str:
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def seconds(text: Any) -> float:
-    """A time of the API server; 0 if it is none."""
-    try:
-        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0
+def _patch(workload: Workload, body: Object, why: str) -> Write:
+    return status.patch(workload.obj, body, why)
 
 
 def queue_of(obj: Object) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.engine.active_run import ActiveRun
 from penstock.engine.effects import QuotaFreed, QuotaWanted, StepSettled
@@ -23,6 +23,7 @@ from penstock.graph.model import Http, Step, Suspend, Workflow
 
 if TYPE_CHECKING:  # the queues are loaded when the first step needs them
     from penstock.engine.observer import Observer
+    from penstock.engine.quota import Quota
     from penstock.engine.quota_replica import QuotaReplica
     from penstock.engine.reservations import Preempt, Reservations, ShrinkPace
     from penstock.engine.workflow_reservation import WorkflowReservation
@@ -77,6 +78,7 @@ class Admitter:
         now: Callable[[], float],
         *,
         capacity: Callable[[], Sequence[Any]] | None,
+        cluster: Quota | None = None,
         elsewhere: Callable[[Step], bool] = lambda step: False,
         before_request: Callable[[ActiveRun, StepState], None],
         preempt: Preempt,
@@ -93,6 +95,8 @@ class Admitter:
         """What there is to share as long as no queues are configured, as queue objects; None: no limit."""
         self._elsewhere = elsewhere
         """Does the step run on other machines, so that this capacity is no limit for it?"""
+        self._cluster = cluster
+        """The queues of the cluster that those machines belong to. They decide, and the queues of the store do not."""
         self._before_request = before_request
         """Called for each step before quota is requested for it: known results and locks come first."""
         self._preempt = preempt
@@ -101,7 +105,7 @@ class Admitter:
         self._observer = observer
         self._explains = explains
         """Record why reservations wait."""
-        self.replica: QuotaReplica | None = None
+        self.replica: Quota | None = cluster
         """Opened when the first step needs it: most stores know no queues."""
         self.reservations: Reservations | None = None
         self.outdated = False
@@ -126,11 +130,13 @@ class Admitter:
     def _step_needs_quota(self, workflow: Workflow, step: Step) -> bool:
         if isinstance(step.action, Suspend | Http):
             return False
+        if self._cluster is not None:
+            return self._elsewhere(step)
         if step.resources:
             return (self.replica is not None and self.replica.configured) or not self._elsewhere(step)
         return self._strict and self.replica is not None and self.replica.holds_all(step.queue or workflow.queue)
 
-    def open(self) -> QuotaReplica:
+    def open(self) -> Quota:
         if self.replica is None:
             defaults = () if self._capacity is None else self._capacity()
             self.replica = self._journal.read(lambda: self._load(defaults))
@@ -144,7 +150,7 @@ class Admitter:
         replica.load(self._now())
         return replica
 
-    def _reservations(self, replica: QuotaReplica) -> Reservations:
+    def _reservations(self, replica: Quota) -> Reservations:
         if self.reservations is None:
             from penstock.engine.reservations import Reservations
 
@@ -199,7 +205,7 @@ class Admitter:
         at = replica.scheduler.next_time(now)
         self._set_alarm(at if again is None else again if at is None else min(at, again), now)
 
-    def _catch_up(self, replica: QuotaReplica, now: float) -> set[str]:
+    def _catch_up(self, replica: Quota, now: float) -> set[str]:
         """Nobody else decides before this transaction ends. Returns the Workloads that others have changed."""
 
         def take() -> set[str]:
@@ -239,7 +245,7 @@ class Admitter:
             if not intake:
                 del self._intake[run.number]
 
-    def _settle(self, replica: QuotaReplica, reservations: Reservations, news: set[str], now: float) -> float | None:
+    def _settle(self, replica: Quota, reservations: Reservations, news: set[str], now: float) -> float | None:
         """Let the scheduler decide and act on it, until nothing more follows. When to decide again, if that is known."""
         scheduler = replica.scheduler
         again = None
@@ -255,7 +261,7 @@ class Admitter:
             again = now + PAUSE
         return again
 
-    def _ask_checks(self, replica: QuotaReplica, reservations: Reservations, now: float) -> None:
+    def _ask_checks(self, replica: Quota, reservations: Reservations, now: float) -> None:
         """Workloads that have quota and wait for checks: the checks are asked again."""
         scheduler = replica.scheduler
         if not scheduler.checks:
@@ -272,7 +278,7 @@ class Admitter:
                     if result.state != state or result.message != workload.check_messages.get(name, ""):
                         scheduler.set_check(allocation.key, name, result.state, now, message=result.message)
 
-    def _record(self, replica: QuotaReplica, reservations: Reservations, now: float) -> None:
+    def _record(self, replica: Quota, reservations: Reservations, now: float) -> None:
         if self._explains:
             recently = self._explained_at <= now < self._explained_at + PAUSE
             if not recently:
@@ -281,7 +287,7 @@ class Admitter:
         rows = replica.written()
         self._journal.batch.workloads.update(rows)
         if self._observer is not None:
-            self._observer.decided(self._journal.batch.workloads, replica)
+            self._observer.decided(self._journal.batch.workloads, cast("QuotaReplica", replica))
 
     def _set_alarm(self, at: float | None, now: float) -> None:
         if self._alarm is not None:
@@ -305,6 +311,8 @@ class Admitter:
     def drop(self, run: ActiveRun) -> None:
         """The run has ended, or belongs to another engine."""
         self._intake.pop(run.number, None)
+        if self._cluster is not None and run.ended is not None:
+            self._cluster.ended(run.record.id)
         if self.reservations is not None and self.reservations.drop(run, self._now()):
             self.outdated = True
             self._timers.wake()
@@ -318,6 +326,11 @@ class Admitter:
     def is_queued(self) -> bool:
         """Does anything here hold quota, or wait for it?"""
         return bool(self.reservations)
+
+    def decided_elsewhere(self) -> None:
+        """The queues of the cluster have decided something."""
+        self.outdated = True
+        self._timers.wake()
 
     def look(self, dead_engines: Callable[[], set[str]], reap: Callable[[Iterable[str]], None]) -> None:
         """Have other engines decided anything? Does an engine that is gone hold quota that is waited for here?"""
@@ -335,7 +348,7 @@ class Admitter:
             self.outdated = True
 
 
-def _has_checks(replica: QuotaReplica, key: str) -> bool:
+def _has_checks(replica: Quota, key: str) -> bool:
     if not replica.scheduler.checks:
         return False
     workload = replica.scheduler.workloads.get(key)

@@ -26,6 +26,7 @@ from penstock.engine.file_claims import FileClaims
 from penstock.engine.journal import Journal
 from penstock.engine.maker import with_maker
 from penstock.engine.outcomes import said
+from penstock.engine.quota import Quota
 from penstock.engine.run_names import origin
 from penstock.engine.single_flight import Owner, SingleFlight
 from penstock.engine.steps import Task
@@ -52,7 +53,9 @@ class Dispatcher:
         chance: Callable[[], float],
         fetch: Callable[[Stored], Any],
         deadlines: Deadlines,
+        quota: Quota | None = None,
     ) -> None:
+        """`quota`: that of a cluster, which says more about the machines for a task."""
         self._journal = journal
         self._pool = pool
         self._flights = flights
@@ -61,6 +64,7 @@ class Dispatcher:
         self._chance = chance
         self._fetch = fetch
         self._deadlines = deadlines
+        self._quota = quota
         self._attempts: dict[str, Owner] = {}
         """Attempts that have begun and not ended, by id."""
         self._unstarted: dict[str, list[AttemptSpec]] = {}
@@ -137,6 +141,8 @@ class Dispatcher:
         step = task.step
         if not run.dry:
             step = task.state.plan.ordered(task.inputs, task.state.scope.view, task.item, self._fetch)
+        if self._quota is not None and task.permit is not None:
+            step = self._quota.placed(step, task.state.plan.step, task.permit.key)
         return AttemptSpec(
             id=f"{run.record.id}/{task.path}/{task.attempt}",
             run=run.record.id,

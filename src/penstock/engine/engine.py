@@ -25,6 +25,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,9 @@ from penstock.store import liveness
 from penstock.store.records import Fenced, RunRecord, RunRequest
 
 if TYPE_CHECKING:
+    from penstock.engine.cluster_quota import ClusterQueues
     from penstock.engine.observer import Observer
+    from penstock.engine.quota import Quota
     from penstock.engine.reservations import ShrinkPace
     from penstock.store.protocols import EngineStore
 
@@ -100,13 +103,15 @@ class Engine:
         now: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
         capacity: Callable[[], Sequence[Any]] | None = None,
+        cluster: ClusterQueues | None = None,
         peers: Neighbours | None = None,
         pace: ShrinkPace | None = None,
         observer: Observer | None = None,
         explains: bool = True,
         window: float | None = None,
     ) -> None:
-        """`capacity`: what there is to share while no queues are configured; None: no limit. `peers`, `pace`, `observer`, `explains`
+        """`capacity`: what there is to share while no queues are configured; None: no limit. `cluster`: queues of a cluster that decide in
+        place of those of the store; the engine starts and closes them. `peers`, `pace`, `observer`, `explains`
         and `window` are other parts and settings for the simulator and for tests."""
         self.store = store
         self.home = home
@@ -137,8 +142,10 @@ class Engine:
         self.flights = SingleFlight(store.results, self.journal, names, blobs, now, self.pool.is_immediate)
         self.locks = LockManager(store.locks, self.journal, names, self.timers, self.runs, self._priority_of)
         self.deadlines = Deadlines(self.timers, now, self._waits_at_first, partial(self._stop_tasks, grace=GRACE))
+        self.cluster = cluster
+        quota = None if cluster is None else self._quota_of(cluster)
         self.dispatcher = Dispatcher(
-            self.journal, self.pool, self.flights, self.timers, now, chance, self.fetch, self.deadlines
+            self.journal, self.pool, self.flights, self.timers, now, chance, self.fetch, self.deadlines, quota
         )
         self.admission = Admitter(
             store.queues,
@@ -146,6 +153,7 @@ class Engine:
             self.timers,
             now,
             capacity=capacity,
+            cluster=quota,
             elsewhere=self.pool.is_elsewhere,
             before_request=self._before_request,
             preempt=self.dispatcher.preempt,
@@ -178,6 +186,18 @@ class Engine:
         """Summaries wait to be written with the next transaction."""
         self._asked = 0
         """Number of the last request that was handled."""
+
+    def _quota_of(self, cluster: ClusterQueues) -> Quota:
+        from penstock.engine.cluster_quota import ClusterQuota
+
+        loop = asyncio.get_running_loop()
+
+        def changed() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self.timers.later, self.admission.decided_elsewhere)
+
+        cluster.start(changed)
+        return ClusterQuota(cluster)
 
     def fetch(self, stored: Stored) -> Any:
         return load_value(stored, self.blobs, self.home / "work")
@@ -498,6 +518,8 @@ class Engine:
     async def close(self) -> None:
         """End every process, give the runs back."""
         await self.pool.close()
+        if self.cluster is not None:
+            await asyncio.to_thread(self.cluster.close)
         for run in self.runs.values():
             if run.ended is None and run.error is None:
                 run.log("run.stopped", "")

@@ -28,6 +28,7 @@ from penstock.admission.model import (
 from penstock.admission.scheduler import Scheduler
 from penstock.engine.checks import ask
 from penstock.engine.workload_codec import from_document, to_document
+from penstock.graph.model import Step
 from penstock.store.records import WorkloadRecord
 
 if TYPE_CHECKING:
@@ -143,6 +144,13 @@ class QuotaReplica:
         if local is None or local.stop != "None" or self.scheduler.inactive(self.scheduler.queue_of(workload)):
             return True
         return self.scheduler.waiting_beside(key) > own
+
+    def placed(self, step: Step, planned: Step, key: str) -> Step:
+        """Our own flavors are names: what runs here runs where it runs."""
+        return step
+
+    def ended(self, run: str) -> None:
+        """What it held is in no other place than here."""
 
     def written(self) -> dict[str, tuple[str, int, int, str, str, str]]:
         """The rows of what has changed since the last time, for the number of this decision."""

@@ -11,10 +11,10 @@ from typing import Any, Protocol, TypeAlias
 
 from penstock.admission.lifecycle import PREEMPTED
 from penstock.admission.model import Eviction, Workload
-from penstock.admission.scheduler import Scheduler
 from penstock.engine.allocation import ActiveReservation, Allocation, QueuedRun, chains_of, podsets, shapes
 from penstock.engine.blueprint import StepPlan
 from penstock.engine.podsets import MOST_SHAPES, task_podset
+from penstock.engine.quota import QuotaSource
 from penstock.engine.steps import StepState, Task, WorkflowScope
 from penstock.engine.workflow_reservation import WorkflowReservation
 from penstock.graph.model import Step, Unit
@@ -26,24 +26,6 @@ AHEAD = 2_000
 """Steps of a workflow up to which its stages are queued before they are ready. Their place in the queue is the same either way."""
 SINGLES = 4096
 """Workloads of one step that wait at the same time where each task is one; those behind them are just like them."""
-
-
-class QuotaSource(Protocol):
-    """What reservations need of the queues. See QuotaReplica."""
-
-    scheduler: Scheduler
-    configured: bool
-    """Has anybody configured queues? Else there is this machine to share."""
-
-    def submit(self, workload: Workload, run: int, now: float) -> None: ...
-
-    def queue_for(self, name: str | None) -> tuple[str, str]: ...
-
-    def priority_of(self, named: str | int | None) -> tuple[int, str | None]: ...
-
-    def contended(self, key: str, own: int) -> bool:
-        """Do others wait for what this Workload holds? `own`: how many Workloads of the same reservation wait."""
-        ...
 
 
 class ShrinkPace(Protocol):

@@ -7,11 +7,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from penstock.admission.explain import Shortage
 from penstock.admission.model import PodSet, Workload
 from penstock.admission.scheduler import Scheduler
+from penstock.engine.cluster_quota import ClusterQueues, queue_named
 from penstock.engine.podsets import PodDemand, Vector, amounts, shape_of, stage_podsets, units_of, vector_podsets
 from penstock.engine.quota_replica import QuotaReplica, queue_called, with_own_names
 from penstock.errors import PlanError, Problem, nearest
@@ -21,6 +22,21 @@ from penstock.plan.reserve import Reservation
 from penstock.plan.stages import Stage
 from penstock.service.amounts import amount, figure
 from penstock.service.queues import named_queues, no_such_queue, objects_in
+
+
+class PlanQueues(Protocol):
+    """What a plan is held against: a QuotaReplica, or the queues of a cluster."""
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    @property
+    def configured(self) -> bool: ...
+
+    def queue_for(self, name: str | None) -> tuple[str, str]: ...
+
+    def priority_of(self, named: str | int | None) -> tuple[int, str | None]: ...
+
 
 MOST_PROBLEMS = 10
 """Reservations that are named, of those that ask for too much."""
@@ -49,6 +65,38 @@ def vet(replica: QuotaReplica, plan: Plan, queue: str | None = None, elsewhere: 
     return (Problem("P812", message, "penstock queue apply FILE makes queues", severity="warning"),)
 
 
+def vet_cluster(queues: ClusterQueues, plan: Plan) -> None:
+    """Refuse queues and priority classes that the cluster has not. What fits there Kueue alone knows. Raises PlanError."""
+    stages = [stage for stage in plan.stages if not stage.exempt and not stage.skipped]
+    named: dict[str | None, str] = {}
+    classes: dict[str, str] = {}
+    for stage in stages:
+        own = stage.queue is not None and stage.queue != plan.workflow.queue
+        named.setdefault(stage.queue, f"steps.{stage.name}.queue" if own else "queue")
+        if isinstance(stage.priority, str):
+            classes.setdefault(stage.priority, "priority")
+    there, space = sorted(queues.local_queues), queues.namespace
+    problems = []
+    for name, place in named.items():
+        if queue_named(name, queues.local_queues, space) is None:
+            known = f"the namespace {space} has {', '.join(there) or 'none'}"
+            message = (
+                f"there is no queue {name!r} in the cluster" if name else "which of the cluster's queues is meant?"
+            )
+            fix = f"{known}; name one: --queue {there[0] if there else 'NAME'}.{nearest(name or '', there)}"
+            problems.append(Problem("P899", message, fix, where=place))
+    for name, place in classes.items():
+        if name not in queues.priorities:
+            known = ", ".join(sorted(queues.priorities)) or "none"
+            fix = f"there are: {known}; or give a number.{nearest(name, sorted(queues.priorities))}"
+            problems.append(Problem("P899", f"there is no priority class {name!r} in the cluster", fix, where=place))
+    if plan.unit is Unit.WORKFLOW and len(named) > 1:
+        message = "its steps are in several queues, and the unit is the whole workflow, which can be in one only"
+        problems.append(Problem("P815", message, "use --unit stage, or one queue", where="unit"))
+    if problems:
+        raise PlanError(problems)
+
+
 def _queue_names(plan: Plan) -> list[tuple[str | None, str]]:
     """(queue, where it is named), each queue once."""
     found: dict[str | None, str] = {}
@@ -59,7 +107,7 @@ def _queue_names(plan: Plan) -> list[tuple[str | None, str]]:
     return list(found.items())
 
 
-def unknown_priorities(replica: QuotaReplica, plan: Plan) -> list[Problem]:
+def unknown_priorities(replica: PlanQueues, plan: Plan) -> list[Problem]:
     """Priority classes that are named and do not exist."""
     if not replica.configured:
         return []
@@ -104,7 +152,7 @@ def _never_admitted(replica: QuotaReplica, plan: Plan) -> list[Problem]:
     return problems
 
 
-def namespace_refusal(replica: QuotaReplica, workload: Workload) -> str:
+def namespace_refusal(replica: PlanQueues, workload: Workload) -> str:
     """Why its queue admits nothing from its namespace; empty if it does."""
     queue = replica.scheduler.queue_of(workload)
     admits = replica.scheduler.admits(queue) if queue in replica.scheduler.cluster_queues else None
@@ -113,7 +161,7 @@ def namespace_refusal(replica: QuotaReplica, workload: Workload) -> str:
     return f"ClusterQueue {queue!r} admits nothing from namespace {workload.namespace!r}"
 
 
-def emptied(replica: QuotaReplica) -> Scheduler:
+def emptied(replica: PlanQueues) -> Scheduler:
     """The same queues without any Workload."""
     queues = Scheduler(replica.scheduler.config)
     queues.apply(objects_in(replica.scheduler, named_queues(replica.scheduler)), 0.0)
@@ -162,7 +210,7 @@ class PlannedWorkload(NamedTuple):
     replicas: int = 1
 
 
-def planned_workloads(replica: QuotaReplica, plan: Plan) -> Iterator[PlannedWorkload]:
+def planned_workloads(replica: PlanQueues, plan: Plan) -> Iterator[PlannedWorkload]:
     stages = {stage.name: stage for stage in plan.stages}
     now = time.time()
     for reservation in plan.reservations:

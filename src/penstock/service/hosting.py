@@ -18,9 +18,11 @@ from penstock.engine.engine import Engine
 from penstock.service import stores
 from penstock.settings import Settings
 from penstock.store.drivers.base import full, read_only
+from penstock.store.records import FINAL
 from penstock.store.sql import Store
 
 if TYPE_CHECKING:
+    from penstock.engine.cluster_quota import ClusterQueues
     from penstock.service.tracking.sender import Sender, Told
 
 Start = Callable[[Engine, Store], ActiveRun]
@@ -190,8 +192,22 @@ class Host:
                 with suppress(InvalidStateError):
                     waiting.set_exception(self.failure or RuntimeError("the engine is closed"))
 
+    async def _cluster_queues(self, store: Store) -> ClusterQueues | None:
+        """Of the cluster that all its tasks run on. Raises UserError."""
+        from penstock.backends.registry import cluster_queues
+
+        settings = self.settings
+        given = (self.on, settings.home, settings.artifacts, os.environ, self.id)
+        found = await asyncio.to_thread(cluster_queues, *given)
+        if found is not None:
+            from penstock.engine.cluster_quota import clear
+
+            clear(found, lambda run: (record := store.runs.by_id(run)) is None or record.state in FINAL)
+        return found
+
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self.id = self.id or os.urandom(16).hex()
         with stores.open_or_create(self.settings, engine=True) as store:
             engine = Engine(
                 store,
@@ -203,6 +219,7 @@ class Host:
                 backends=self.backends,
                 functions=self.functions,
                 capacity=_machine,
+                cluster=await self._cluster_queues(store),
             )
             self.engine, self._store = engine, store
             engine.peers.reap_certain()

@@ -87,7 +87,7 @@ def begin(host: Host, submission: Submission, functions: Functions, again: bool 
         ready = blueprints(submission.workflow, submission.links)
 
     def start(engine: Engine, store: Store) -> ActiveRun:
-        submission.warnings = submission.vet(store)
+        submission.warnings = submission.vet(store, cluster=engine.cluster)
         run = submission.unfinished(store) if again else None
         run = run or submission.record(store)
         return engine.adopt(own(store, engine.me.id, run), ready, submission.params)

@@ -30,6 +30,7 @@ from penstock.store.records import ACTIVE, RunRecord
 from penstock.store.sql import Store
 
 if TYPE_CHECKING:
+    from penstock.engine.cluster_quota import ClusterQueues
     from penstock.engine.quota_replica import QuotaReplica
     from penstock.store.protocols import QueueStore
 
@@ -150,13 +151,20 @@ class Submission:
                 raise read_only(settings.artifacts, error.strerror or str(error)) from None
         return live_functions(self.workflow)
 
-    def vet(self, store: Store, replica: QuotaReplica | None = None) -> tuple[Problem, ...]:
+    def vet(
+        self, store: Store, replica: QuotaReplica | None = None, cluster: ClusterQueues | None = None
+    ) -> tuple[Problem, ...]:
         """Refuse what could never be admitted, then apply the file of queues. Returns warnings. `replica`: the queues to check against,
-        if not those of the store. Raises UserError; then no queue has changed."""
+        if not those of the store. `cluster`: the queues that decide in place of them. Raises UserError; then no queue has changed."""
         if self.options.get("dry"):
             return ()  # a dry run asks for no quota
         warnings = self._sizes + (() if "format" in self.workflow.extra else self._untracked(store))
         asks = any(step.resources for one in (self.workflow, *self.workflow.definitions) for step in one.steps)
+        if cluster is not None:
+            from penstock.service.feasibility import vet_cluster
+
+            vet_cluster(cluster, self.plan)
+            asks = False
         if self.queues is not None or os.path.isfile("penstock.yaml"):
             from penstock.service.queues import changed_by, from_file
             from penstock.service.views.outlook import QueueOverlay, overlaid

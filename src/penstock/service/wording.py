@@ -354,6 +354,9 @@ def _cluster_remedies(reason: Reason) -> list[str]:
             )
         case "leaving":
             found.append("it waits again as soon as its pods have ended")
+        case "kueue":
+            space, _, name = str(reason.get("object", "")).partition("/")
+            found.append(f"penstock why workload/{name} -n {space} says who holds the quota")
         case "fits":
             found.append("Kueue tries again about once a second; if this stays, its own words below say more")
         case "new":

@@ -26,6 +26,8 @@ NAMESPACE = "ns"
 class FakeCluster(FakeApi):
     def __init__(self, blobs: Blobs) -> None:
         self.forbidden: set[str] = set()
+        self.gives_jobs: dict[str, str] = {}
+        """Labels that a webhook adds to Jobs."""
         self.made: list[str] = []
         """Names of Jobs in the order in which they were created."""
         self.nodes = Nodes(self, blobs)
@@ -82,6 +84,8 @@ class FakeCluster(FakeApi):
             return 201, {"status": {"allowed": f"{asked['verb']} {asked['resource']}" not in self.forbidden}}
         if found is not None and found[0] == EVENTS and method == "GET":
             return 200, {"items": self.all(EVENTS), "metadata": {"resourceVersion": "1"}}
+        if found is not None and method == "POST" and query.get("dryRun"):
+            return 201, {**body, "metadata": {**body["metadata"], "labels": dict(self.gives_jobs)}}
         if found is not None and method == "POST" and found[0] == JOBS:
             with self.changed:
                 code, said = super()._plain(method, path, query, body, headers)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.backends.kubernetes import names
@@ -58,10 +58,22 @@ def namespace_of(options: Options, client: Client) -> str:
 
 def check(client: Client, namespace: str) -> None:
     """Does the cluster answer, and may we do what the backend does? Raises UserError."""
-    lacking = []
     try:
         _check_namespace(client, namespace)
-        for group, resource, sub, verbs in RIGHTS:
+    except ApiError as error:
+        raise unreachable(client, error) from None
+    missing = lacking(client, namespace, RIGHTS)
+    if missing:
+        fix = "ask whoever runs the cluster for a role with these rights, or name another namespace: PENSTOCK_KUBERNETES_NAMESPACE"
+        message = f"in the namespace {namespace} you may not {', '.join(missing)}"
+        raise UserError(Problem("P721", message, fix, client.connection.context))
+
+
+def lacking(client: Client, namespace: str, rights: Sequence[tuple[str, str, str, Sequence[str]]]) -> list[str]:
+    """Which of these we do not have. `namespace`: empty for rights on the whole cluster. Raises UserError."""
+    missing = []
+    try:
+        for group, resource, sub, verbs in rights:
             for verb in verbs:
                 wanted = {
                     "namespace": namespace,
@@ -72,13 +84,10 @@ def check(client: Client, namespace: str) -> None:
                 }
                 asked = {"metadata": {}, "spec": {"resourceAttributes": wanted}}
                 if not part(client.create(REVIEWS, "", asked), "status").get("allowed"):
-                    lacking.append(f"{verb} {resource}{f'/{sub}' if sub else ''}")
+                    missing.append(f"{verb} {resource}{f'/{sub}' if sub else ''}")
     except ApiError as error:
         raise unreachable(client, error) from None
-    if lacking:
-        fix = "ask whoever runs the cluster for a role with these rights, or name another namespace: PENSTOCK_KUBERNETES_NAMESPACE"
-        message = f"in the namespace {namespace} you may not {', '.join(lacking)}"
-        raise UserError(Problem("P721", message, fix, client.connection.context))
+    return missing
 
 
 def _check_namespace(client: Client, namespace: str) -> None:

@@ -64,6 +64,8 @@ class Options:
     reuse: int = 0
     """Warm pods for the functions of each shape. 0: each attempt is a Job."""
     patience: float = PATIENCE
+    kueue: bool = True
+    """Do the queues of the cluster's Kueue decide, if there are any?"""
 
 
 def read(environ: Mapping[str, str], home: Path, artifacts: str) -> Options:
@@ -87,6 +89,7 @@ def read(environ: Mapping[str, str], home: Path, artifacts: str) -> Options:
         most=int(_number("PODS", given("PODS"), MOST)),
         reuse=_count("POD_REUSE", given("POD_REUSE")),
         patience=_number("PATIENCE", given("PATIENCE"), PATIENCE),
+        kueue=_switch("KUEUE", given("KUEUE")),
     )
 
 
@@ -116,6 +119,12 @@ def _count(name: str, text: str) -> int:
             f"set it to a number, as in {PREFIX}{name}=4; 0 makes a Job for each task",
         )
     return int(text or 0)
+
+
+def _switch(name: str, text: str) -> bool:
+    if text.lower() not in ("", "on", "off"):
+        raise _wrong(name, f"is {text!r}, which is neither on nor off", f"set {PREFIX}{name}=off, or leave it out")
+    return text.lower() != "off"
 
 
 def _volume(text: str) -> Volume:

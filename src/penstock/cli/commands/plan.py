@@ -21,6 +21,11 @@ from penstock.cli.commands import options
     help="Cut into reservations by workflow, stage, task or reuse.  [default: that of the workflow, or stage]",
 )
 @click.option("--queues", metavar="FILE", help="As if the queues of this file were applied.")
+@click.option(
+    "--on",
+    type=click.Choice(["kubernetes"]),
+    help="As if it were run there: Kueue's queues in the cluster, as they are now.",
+)
 @options.output
 def plan(
     file: str,
@@ -29,6 +34,7 @@ def plan(
     priority: str | None,
     unit: str | None,
     queues: str | None,
+    on: str | None,
     output: str,
 ) -> None:
     """Show what FILE would run: steps, stages, what each needs, and the peak demand beside the sum.
@@ -37,7 +43,7 @@ def plan(
     result, share one that is being computed, or run. Sizes that are known only at run time are marked '?' and explained.
 
     For each reservation, IN THE QUEUE shows what would happen if it were requested now: it fits, it fits in part, it waits and for
-    what, or it can never fit.
+    what, or it can never fit. With --on kubernetes the cluster is read through kubectl, as `penstock run` would reach it.
 
     As JSON each reservation has its `outlook`: {verdict, queue, tasks, of, behind, stopped, reason}."""
     from penstock.cli.ui import errors, plans, render
@@ -50,8 +56,13 @@ def plan(
     errors.problems(replace(one, severity="warning") for one in workflows.refused(file))
     errors.problems(sizes_of(found))
     forecast = forecast_of(found)
-    outlook = outlook_of(found, queues)
-    errors.problems(access_of(found, queues))
+    if on is None:
+        outlook = outlook_of(found, queues)
+        errors.problems(access_of(found, queues))
+    else:
+        from penstock.cli.cluster import outlook_in_cluster
+
+        outlook = outlook_in_cluster(found)
     if output == "json":
         data = found.as_data() | ({"now": forecast.as_data()} if forecast is not None else {})
         for each in data["reservations"]:

@@ -44,6 +44,7 @@ from penstock.controller.objects import (
     uid_of,
 )
 from penstock.errors import Problem, UserError, nearest
+from penstock.kueue.wanted import RESERVATION
 from penstock.service import wording
 
 COHORTS = Resource(WORKLOADS.api, "Cohort", "cohorts", namespaced=False)
@@ -231,8 +232,10 @@ def stage_of(one: Object) -> str:
 
 
 def owner_name(one: Object) -> str:
-    """What a Workload is for: `job/train`, `workflow/nightly/main[1]`; without an owner, or with several, itself."""
+    """What a Workload is for: `job/train`, `workflow/nightly/main[1]`, `run/flow-1/train` of `penstock run`; without an owner, or with several, itself."""
     owner = controller_of(one)
+    if not owner and (ours := annotations_of(one).get(RESERVATION)):
+        return f"run/{ours}"
     several = len(rows(one, "metadata", "ownerReferences")) > 1 and not owner.get("controller")
     if not owner or several:
         return f"workload/{name_of(one)}"

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.admission.metrics import Fact, Measures, What, measure
 from penstock.admission.model import UNLIMITED, ClusterQueue, Cohort, Object
@@ -224,7 +224,7 @@ class _Simulation:
         )
 
     def _vetted(self, engine: Engine, ready: Sequence[tuple[SimulatedJob, Submission]]) -> UserError | None:
-        replica = engine.admission.open()
+        replica = cast("QuotaReplica", engine.admission.open())
         different = {id(one): one for _, one in ready}.values()
         several = len({one.workflow.name for one in different}) > 1
         found: dict[str, Problem] = {}
@@ -260,7 +260,7 @@ class _Simulation:
 
     def _capacity(self) -> dict[str, int | None]:
         replica = self.engine.admission.replica if self.engine is not None else None
-        if replica is None:
+        if not isinstance(replica, QuotaReplica):
             return {}
         return capacity_of([*replica.scheduler.cluster_queues.values(), *replica.scheduler.cohorts.values()])
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.admission.model import Workload
 from penstock.admission.scheduler import Scheduler
+from penstock.engine.cluster_quota import queue_named
 from penstock.engine.quota_replica import QuotaReplica
 from penstock.errors import PlanError
 from penstock.service import wording
 from penstock.service.feasibility import (
     PlannedWorkload,
+    PlanQueues,
     emptied,
     namespace_refusal,
     planned_workloads,
@@ -85,10 +87,28 @@ def outlook(plan: Plan, store: Store | None, queues: str | Path | None = None) -
         return {}
     now = time.time()
     replica = overlaid(QueueOverlay(store, queues), now)
+    _refuse_unknown(replica, plan)
+    replica.scheduler.settle(now)
+    return _outlooks(replica, plan, now)
+
+
+def cluster_outlook(plan: Plan, queues: Scheduler, namespace: str, now: float) -> dict[str, Outlook]:
+    """The same of the queues of a cluster, for runs in a namespace of it. `queues`: as Kueue has them now, with its Workloads. Raises UserError."""
+    there = ClusterPlanQueues(queues, namespace)
+    if not there.local_queues:
+        nothing = Outlook("no queue", detail=f"the namespace {namespace} has no queue: the cluster's scheduler decides")
+        return {one.name: nothing for one in plan.reservations}
+    _refuse_unknown(there, plan)
+    return _outlooks(there, plan, now)
+
+
+def _refuse_unknown(replica: PlanQueues, plan: Plan) -> None:
     problems = unknown_priorities(replica, plan)
     if problems:
         raise PlanError(problems)
-    replica.scheduler.settle(now)
+
+
+def _outlooks(replica: PlanQueues, plan: Plan, now: float) -> dict[str, Outlook]:
     empty = emptied(replica)
     seen: dict[Any, Outlook] = {}
     elsewhere = Outlook("no queue", detail="runs on the cluster, and there are no queues here")
@@ -98,6 +118,27 @@ def outlook(plan: Plan, store: Store | None, queues: str | Path | None = None) -
             seen[one.shape] = _outlook(replica, empty, one, now)
         found[one.name] = seen[one.shape]
     return found
+
+
+class ClusterPlanQueues:
+    """The queues of a cluster, for runs in one namespace of it."""
+
+    configured = True
+
+    def __init__(self, scheduler: Scheduler, namespace: str) -> None:
+        self.scheduler = scheduler
+        self.namespace = namespace
+        here = [one for one in scheduler.local_queues.values() if one.namespace == namespace]
+        self.local_queues = {one.name: one.cluster_queue for one in here}
+
+    def queue_for(self, name: str | None) -> tuple[str, str]:
+        return self.namespace, queue_named(name, self.local_queues, self.namespace) or name or "default"
+
+    def priority_of(self, named: str | int | None) -> tuple[int, str | None]:
+        if named is None or isinstance(named, int):
+            return named or 0, None
+        found = self.scheduler.priority_classes.get(named)
+        return (0, None) if found is None else (found.value, named)
 
 
 class QueueOverlay:
@@ -132,7 +173,7 @@ def overlaid(overlay: QueueOverlay, now: float | None = None) -> QuotaReplica:
     return replica
 
 
-def _outlook(replica: QuotaReplica, empty: Scheduler, one: PlannedWorkload, now: float) -> Outlook:
+def _outlook(replica: PlanQueues, empty: Scheduler, one: PlannedWorkload, now: float) -> Outlook:
     queues, workload = replica.scheduler, one.workload
     queue = queues.queue_of(workload)
     if queue not in queues.cluster_queues:

@@ -39,6 +39,11 @@ def queue_waits(
     events: Iterable[Event] | None = None,
 ) -> list[Wait]:
     """One for each reservation. What is given need not be read again."""
+    if "kubernetes" in (run.options.get("on") or {}).values():
+        from penstock.service.views.cluster_waits import cluster_waits
+
+        if waits := cluster_waits(store, run, workflow, outline, events):
+            return waits
     mine = [one for one in store.queues.workloads() if one.run == run.number and one.state in IN_QUEUE]
     if not mine:
         return []

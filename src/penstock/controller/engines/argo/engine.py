@@ -30,12 +30,12 @@ from penstock.controller.engines.argo.queues import queue_of_node
 from penstock.controller.engines.argo.static import STAGES, order, read
 from penstock.controller.engines.argo.stopping import OPENED, WHOLE, WORKFLOWS, Stopping, is_stopping, under_way
 from penstock.controller.objects import Lookup, Object, Write, annotations_of, labels_of, name_of, namespace_of, part
-from penstock.controller.workload import timestamp
 from penstock.errors import UserError
 from penstock.formats.documents import Document
 from penstock.formats.gates.marks import MARK, MAX_RESOURCES, NODE_SELECTOR, TOLERATION, declared
 from penstock.formats.gates.peak import peaks
 from penstock.formats.pods.requests import amounts
+from penstock.kueue.status import timestamp
 
 _WHERE = {True: "Argo keeps them in its database", False: "they are compressed in an unknown way"}
 _INSTEAD = {

@@ -34,7 +34,7 @@ from penstock.controller.objects import (
     rows,
     uid_of,
 )
-from penstock.controller.workload import seconds
+from penstock.kueue.status import seconds
 
 WORKFLOWS = Resource("argoproj.io/v1alpha1", "Workflow", "workflows", selector="kueue.x-k8s.io/queue-name")
 WHOLE = "*"
