@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from penstock.artifacts.blobs import Blobs
 from penstock.artifacts.values import dumps
-from penstock.backends.kubernetes.cluster import EVENTS, JOBS, PODS, REVIEWS, SECRETS
+from penstock.backends.kubernetes.cluster import EVENTS, JOBS, PODS, REVIEWS, SECRETS, SERVICES
 from penstock.backends.kubernetes.names import INDEX, JOB_NAME
 from tests.backends.kubernetes.pods import condition, ended
 from tests.controller.fake_api import FakeApi, _refused
@@ -26,7 +26,7 @@ class FakeCluster(FakeApi):
         self.made: list[str] = []
         """Names of Jobs in the order in which they were created."""
         self.nodes = Nodes(self, blobs)
-        super().__init__(JOBS, PODS, SECRETS, EVENTS, REVIEWS)
+        super().__init__(JOBS, PODS, SECRETS, SERVICES, EVENTS, REVIEWS)
         self.nodes.start()
 
     def stop(self) -> None:
@@ -78,6 +78,8 @@ class FakeCluster(FakeApi):
             return 201, {"status": {"allowed": f"{asked['verb']} {asked['resource']}" not in self.forbidden}}
         if found is not None and found[0] == EVENTS and method == "GET":
             return 200, {"items": self.all(EVENTS), "metadata": {"resourceVersion": "1"}}
+        if found is not None and method == "POST" and f"create {found[0].plural}" in self.forbidden:
+            return _refused(403, "Forbidden")
         if found is not None and method == "POST" and found[0] == JOBS:
             with self.changed:
                 code, said = super()._plain(method, path, query, body, headers)
@@ -154,7 +156,7 @@ class Nodes(threading.Thread):
 
     def _orphans(self) -> None:
         jobs = {one["metadata"]["uid"] for one in self.api.all(JOBS)}
-        for kind in (PODS, SECRETS):
+        for kind in (PODS, SECRETS, SERVICES):
             for one in self.api.all(kind):
                 if one["metadata"]["ownerReferences"][0]["uid"] not in jobs:
                     self.api.remove(kind, NAMESPACE, one["metadata"]["name"])
