@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import subprocess
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,17 @@ def files(*paths: Path) -> list[Object]:
 def kustomize(folder: Path) -> list[Object]:
     """The objects of a kustomization, rendered by the built kubectl."""
     return _kept(f"kustomize {folder}", lambda: _rendered(folder))
+
+
+def wheel(file: Path, folder: str) -> list[Object]:
+    """The objects in the YAML files of a folder of a Python wheel."""
+    return _kept(f"wheel {file} {folder}", lambda: _unpacked(file, folder))
+
+
+def _unpacked(file: Path, folder: str) -> list[Object]:
+    with zipfile.ZipFile(file) as opened:
+        names = sorted(name for name in opened.namelist() if name.startswith(folder) and name.endswith(".yaml"))
+        return [thing for name in names for thing in yaml.load_all(opened.read(name), _Loader) if thing]
 
 
 def _read(*paths: Path) -> list[Object]:
@@ -95,3 +107,10 @@ def webhooks(objects: Iterable[Object], url: Callable[[str], str], ca: bytes) ->
         if conversion and conversion.get("strategy") == "Webhook":
             conversion["webhook"]["clientConfig"] = outside(conversion["webhook"]["clientConfig"])
         yield thing
+
+
+def unconverted(objects: Iterable[Object]) -> Iterator[Object]:
+    """Types without their conversions, where no program is there to convert."""
+    for thing in objects:
+        spec = {key: value for key, value in thing["spec"].items() if key != "conversion"}
+        yield {**thing, "spec": spec}

@@ -25,6 +25,7 @@ class Component(Protocol):
 
 # In the order of starting.
 NAMES = {
+    "crds": "Crds",
     "kwok": "Kwok",
     "kueue": "Kueue",
     "jobset": "JobSet",

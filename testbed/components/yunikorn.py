@@ -1,8 +1,7 @@
 """YuniKorn, as a second scheduler beside Kubernetes' own, for pods with `schedulerName: yunikorn`. Started by `Testbed.start(…, "yunikorn")`.
 
 Its configuration and its rights are those in the deployments folder of its module. Queues come of namespaces, as that configuration says;
-`configure` puts others in their place. Its placeholders of gangs are pods that never end: on fake nodes a task group says so for them, with
-`"annotations": {"testbed.penstock/run-time": "forever"}`.
+`configure` puts others in their place. Its placeholders of gangs are pods that never end, on fake nodes too: the stage of kwok that ends pods leaves them alone.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from testbed import manifests
+from testbed.api import JSON_PATCH
 
 if TYPE_CHECKING:
     from testbed.instance import Netns, Testbed
@@ -22,6 +22,9 @@ NAMESPACE = "yunikorn"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:yunikorn-admin"
 REST = 9080
 CLUSTER_WIDE = ("ClusterRole", "ClusterRoleBinding")
+PLACEHOLDER = "internal.yunikorn.apache.org/placeholder"
+NO_PLACEHOLDER = {"key": f'.metadata.annotations["{PLACEHOLDER}"]', "operator": "DoesNotExist"}
+"""For the selector of a stage of kwok."""
 
 
 class YuniKorn:
@@ -50,6 +53,9 @@ class YuniKorn:
                 *shipped,
             ]
         )
+        if "kwok" in bed.components:
+            more = [{"op": "add", "path": "/spec/selector/matchExpressions/-", "value": NO_PLACEHOLDER}]
+            bed.raw("PATCH", "/apis/kwok.x-k8s.io/v1alpha1/stages/pod-complete", more, JSON_PATCH)
 
     def start(self, bed: Testbed) -> None:
         # Its REST service listens on all interfaces, on a port that cannot be set.

@@ -458,6 +458,7 @@ def test_replicas_run_together_and_the_first_gives_the_outputs(tmp_path: Path) -
         touch MEET/$PENSTOCK_REPLICA
         while [ $(ls MEET | wc -l) -lt $PENSTOCK_REPLICAS ]; do sleep 0.01; done
         echo $PENSTOCK_REPLICA > "$PENSTOCK_OUTPUTS/me"; echo "I am $PENSTOCK_REPLICA"; cp /in/a /out/a
+        [ "$PENSTOCK_COORDINATOR" = localhost ]
     """
     meet = tmp_path / "meet"
     meet.mkdir()

@@ -70,7 +70,7 @@ def gang(app: str, pods: int, cpu: int, parameters: str = "") -> dict[str, Any]:
     return {"labels": {f"{DOMAIN}/app-id": app}, "annotations": annotations}
 
 
-def create(bed: Testbed, ns: str, name: str, cpu: int, metadata: dict[str, Any]) -> None:
+def create(bed: Testbed, ns: str, name: str, cpu: float, metadata: dict[str, Any]) -> None:
     """A pod that runs until it is told to end."""
     size = {"cpu": str(cpu), "memory": "1Gi"}
     container = {"name": "main", "image": "busybox:testbed", "resources": {"requests": size}}

@@ -18,6 +18,8 @@ from penstock.graph.model import Container, Function, Script
 
 STDOUT = "/dev/stdout"
 _REPLICA = "$(PENSTOCK_REPLICA)"
+COORDINATOR = "PENSTOCK_COORDINATOR"
+"""The variable with the name of the host on which replica 0 of a gang runs."""
 
 
 class CannotRun(Exception):

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from penstock.artifacts.blobs import Blobs
 from penstock.artifacts.values import dumps
-from penstock.backends.kubernetes.cluster import EVENTS, JOBS, NAMESPACES, PODS, REVIEWS, SECRETS
+from penstock.backends.kubernetes.cluster import EVENTS, JOBS, NAMESPACES, PODS, REVIEWS, SECRETS, SERVICES
 from penstock.backends.kubernetes.names import INDEX, JOB_NAME
 from penstock.backends.kubernetes.options import ARTIFACTS
 from tests.backends.kubernetes.pods import condition, ended
@@ -31,7 +31,7 @@ class FakeCluster(FakeApi):
         self.made: list[str] = []
         """Names of Jobs in the order in which they were created."""
         self.nodes = Nodes(self, blobs)
-        super().__init__(JOBS, PODS, SECRETS, EVENTS, REVIEWS, NAMESPACES)
+        super().__init__(JOBS, PODS, SECRETS, SERVICES, EVENTS, REVIEWS, NAMESPACES)
         self.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         self.nodes.start()
 
@@ -86,6 +86,8 @@ class FakeCluster(FakeApi):
             return 200, {"items": self.all(EVENTS), "metadata": {"resourceVersion": "1"}}
         if found is not None and method == "POST" and query.get("dryRun"):
             return 201, {**body, "metadata": {**body["metadata"], "labels": dict(self.gives_jobs)}}
+        if found is not None and method == "POST" and f"create {found[0].plural}" in self.forbidden:
+            return _refused(403, "Forbidden")
         if found is not None and method == "POST" and found[0] == JOBS:
             with self.changed:
                 code, said = super()._plain(method, path, query, body, headers)
@@ -178,7 +180,7 @@ class Nodes(threading.Thread):
             if self.api.get(PODS, NAMESPACE, pod) is None:
                 process.terminate() if process.poll() is None else self.processes.pop(pod)
         jobs = {one["metadata"]["uid"] for one in self.api.all(JOBS)}
-        for kind in (PODS, SECRETS):
+        for kind in (PODS, SECRETS, SERVICES):
             for one in self.api.all(kind):
                 if one["metadata"]["ownerReferences"][0]["uid"] not in jobs:
                     self.api.remove(kind, NAMESPACE, one["metadata"]["name"])

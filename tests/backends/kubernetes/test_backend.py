@@ -13,7 +13,7 @@ import pytest
 from penstock.artifacts.blobs import Blobs
 from penstock.backends.base import AttemptEnded, AttemptSpec
 from penstock.backends.kubernetes.backend import KubernetesBackend
-from penstock.backends.kubernetes.cluster import JOBS, PODS, SECRETS
+from penstock.backends.kubernetes.cluster import JOBS, PODS, SECRETS, SERVICES
 from penstock.backends.registry import check
 from penstock.errors import UserError
 from penstock.graph import model
@@ -138,6 +138,28 @@ def test_a_gang_has_a_log_for_each_replica(cluster: FakeCluster, tmp_path: Path)
         "up 1\ndone\n",
         "up 2\ndone\n",
     ]
+
+
+def test_a_gang_has_a_service_that_goes_with_it(cluster: FakeCluster, tmp_path: Path) -> None:
+    async def story(playing: Play) -> None:
+        spec = spec_of(step("hang", replicas=2))
+        playing.backend.start([spec])
+        await playing.until(lambda: playing.began(spec.id) is not None)
+        assert cluster.names(SERVICES) == cluster.names(JOBS)
+        cluster.nodes.hold.set()
+        assert (await playing.end_of(spec))[0].outcome is Outcome.SUCCEEDED
+        playing.backend.recorded([spec.id])
+
+    live(tmp_path, story)
+    wait_for(lambda: not cluster.names(SERVICES))
+
+
+def test_who_may_make_no_service_is_told_and_nothing_is_left(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster.forbidden = {"create services"}
+    assert one(tmp_path, spec_of(step("succeed"))).outcome is Outcome.SUCCEEDED
+    ended = one(tmp_path, spec_of(step("succeed", replicas=2), task="gang"))
+    assert ended.outcome is Outcome.ERRORED and "P721" in ended.message
+    assert cluster.names(JOBS) == []
 
 
 def test_the_start_is_told_when_it_runs_with_its_log(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from penstock.artifacts.blobs import Blobs
 from penstock.backends.attempt import CannotRun
 from penstock.backends.base import AttemptSpec
 from penstock.backends.kubernetes import boot, names, options
-from penstock.backends.kubernetes.manifest import job_of, merged, secret_of
+from penstock.backends.kubernetes.manifest import job_of, merged, secret_of, service_of
 from penstock.backends.kubernetes.work import Work, work_of, wrapper
 from penstock.errors import UserError
 from penstock.expressions.types import parse
@@ -73,6 +73,32 @@ def test_the_engine_owns_retries_and_nothing_stays_for_ever(blobs: Blobs) -> Non
     spec = job(spec_of(container(retry=model.Retry(limit=5), replicas=3)), blobs)["spec"]
     assert spec["backoffLimit"] == 0 and spec["ttlSecondsAfterFinished"] > 3600
     assert spec["completions"] == spec["parallelism"] == 3 and spec["completionMode"] == "Indexed"
+
+
+def test_the_pods_of_a_gang_find_the_first_of_them(blobs: Blobs) -> None:
+    step = container(replicas=3, extra={"pod": {"hostname": "mine", "subdomain": "mine"}})
+    spec = spec_of(step)
+    whole = job(spec, blobs)
+    name, found = whole["metadata"]["name"], whole["spec"]["template"]["spec"]
+    assert found["subdomain"] == name and "hostname" not in found  # Kubernetes calls them NAME-0, NAME-1, NAME-2
+    assert {"name": "PENSTOCK_COORDINATOR", "value": f"{name}-0.{name}"} in main_of(found)["env"]
+    whole["metadata"]["uid"] = "u1"
+    service = service_of(spec, whole)
+    assert service is not None
+    assert service["metadata"]["name"] == name and service["metadata"]["ownerReferences"][0]["uid"] == "u1"
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"]
+    assert service["spec"]["selector"] == {names.JOB_NAME: name}
+    own = container(replicas=3, action=model.Container(image="i", env={"PENSTOCK_COORDINATOR": "x"}))
+    told = [one["value"] for one in main_of(pod(spec_of(own), blobs))["env"] if one["name"] == "PENSTOCK_COORDINATOR"]
+    assert told == ["x"]
+
+
+def test_one_pod_has_no_address(blobs: Blobs) -> None:
+    spec = spec_of(container())
+    whole = job(spec, blobs)
+    assert service_of(spec, whole) is None
+    found = whole["spec"]["template"]["spec"]
+    assert "subdomain" not in found and "COORDINATOR" not in json.dumps(found)
 
 
 def test_resources_and_placement(blobs: Blobs) -> None:

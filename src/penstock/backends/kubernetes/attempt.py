@@ -14,9 +14,9 @@ from penstock.artifacts import values
 from penstock.backends import folders
 from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted, BackendContext
 from penstock.backends.kubernetes import boot
-from penstock.backends.kubernetes.cluster import Cluster, no_namespace
+from penstock.backends.kubernetes.cluster import SECRETS, SERVICES, Cluster, no_namespace
 from penstock.backends.kubernetes.logs import PodLog
-from penstock.backends.kubernetes.manifest import job_of, secret_of
+from penstock.backends.kubernetes.manifest import job_of, secret_of, service_of
 from penstock.backends.kubernetes.options import ARTIFACTS, Options
 from penstock.backends.kubernetes.outcome import Ended, Running, State, Waiting, how, judge, refused
 from penstock.backends.kubernetes.work import Work, work_of
@@ -120,9 +120,10 @@ class JobAttempt:
         self._job, self._uid = made, uid_of(made)
         if was_there:
             self._logs[0].note("this Job was begun by another engine, which is gone; it goes on")
-        secret = secret_of(work, {**made, "metadata": {**made["metadata"], "namespace": around.cluster.namespace}})
-        if secret is not None:
-            await self._call(around, around.cluster.add_secret, secret)
+        placed = {**made, "metadata": {**made["metadata"], "namespace": around.cluster.namespace}}
+        for resource, beside in ((SERVICES, service_of(spec, placed)), (SECRETS, secret_of(work, placed))):
+            if beside is not None:
+                await self._call(around, around.cluster.add, resource, beside)
 
     async def _call(self, around: Surroundings, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
         return await asked(around, lambda line: self._note(around, line), call, *args, **more)

@@ -24,6 +24,7 @@ JOBS: Final = Resource("batch/v1", "Job", "jobs")
 PODS: Final = Resource("v1", "Pod", "pods")
 SECRETS: Final = Resource("v1", "Secret", "secrets")
 NAMESPACES: Final = Resource("v1", "Namespace", "namespaces", namespaced=False)
+SERVICES: Final = Resource("v1", "Service", "services")
 EVENTS: Final = Resource("v1", "Event", "events")
 REVIEWS: Final = Resource(
     "authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
@@ -34,7 +35,7 @@ RIGHTS: Final = (
     ("", "pods", "log", ("get",)),
     ("", "events", "", ("list",)),
 )
-"""What the backend does, but for Secrets, which only steps with secrets need."""
+"""What the backend does, but for Secrets, which only steps with secrets need, and Services, which only gangs need."""
 EVERY: Final = 2.0
 """Seconds between two looks at why pods are not made."""
 GONE: Final = 120.0
@@ -247,10 +248,10 @@ class Cluster:
         self._jobs.put(adopted)
         return adopted
 
-    def add_secret(self, secret: dict[str, Any]) -> None:
-        """It has the Job's name, and goes with it."""
+    def add(self, resource: Resource, made: dict[str, Any]) -> None:
+        """A Secret or a Service, which has the Job's name and goes with it."""
         try:
-            self.client.create(SECRETS, self.namespace, secret)
+            self.client.create(resource, self.namespace, made)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise

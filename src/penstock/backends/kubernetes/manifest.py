@@ -1,8 +1,8 @@
 """What the pods of an attempt do -> its Job. Called by attempt. Pure.
 
 The Job is what the attempt is, and nothing else: the same attempt gives the same Job, whichever engine asks (ENGINE alone is added when it
-is created). `backoffLimit` is 0, for the engine owns retries. The pod's scratch folder is /tmp/penstock of its helpers, and parts of it are
-mounted in the task's own container.
+is created). `backoffLimit` is 0, for the engine owns retries. Replicas find the first of them by a headless Service. The pod's scratch
+folder is /tmp/penstock of its helpers, and parts of it are mounted in the task's own container.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock.backends.attempt import COORDINATOR
 from penstock.backends.base import AttemptSpec
 from penstock.backends.kubernetes import names
 from penstock.backends.kubernetes.options import ARTIFACTS, Options
@@ -85,17 +86,29 @@ def secret_of(work: Work, job: Object) -> dict[str, Any] | None:
     data |= {f"file-{number}": one.text for number, one in enumerate(work.files) if one.secret}
     if not data:
         return None
+    return {"metadata": _beside(job), "stringData": data, "immutable": True}
+
+
+def service_of(spec: AttemptSpec, job: Object) -> dict[str, Any] | None:
+    """What gives the pods of a gang their names in the cluster's DNS, before they are ready; it goes when its Job goes. None: it is one pod."""
+    if spec.step.replicas < 2:
+        return None
+    selector = {names.JOB_NAME: job["metadata"]["name"]}
+    return {
+        "metadata": _beside(job),
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector},
+    }
+
+
+def _beside(job: Object) -> dict[str, Any]:
+    """Metadata of what has the name of a Job and goes with it."""
     meta = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"], "controller": True}
     return {
-        "metadata": {
-            "name": meta["name"],
-            "namespace": meta["namespace"],
-            "labels": {key: value for key, value in meta["labels"].items() if key != names.STEP},
-            "ownerReferences": [owner],
-        },
-        "stringData": data,
-        "immutable": True,
+        "name": meta["name"],
+        "namespace": meta["namespace"],
+        "labels": {key: value for key, value in meta["labels"].items() if key != names.STEP},
+        "ownerReferences": [owner],
     }
 
 
@@ -131,6 +144,9 @@ def _template(spec: AttemptSpec, work: Work, options: Options, name: str, labels
     template = with_overlay(template, options.overlay)
     template["metadata"]["labels"] |= labels
     template["spec"]["restartPolicy"] = "Never"
+    if spec.step.replicas > 1:  # Kubernetes gives each pod of an indexed Job its host name
+        template["spec"].pop("hostname", None)
+        template["spec"]["subdomain"] = name
     return template
 
 
@@ -140,6 +156,8 @@ def _main(spec: AttemptSpec, work: Work, options: Options, name: str) -> dict[st
         env.append({"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": f"env-{number}"}}})
     field = f"metadata.annotations['{names.INDEX}']"
     env.insert(0, {"name": "PENSTOCK_REPLICA", "valueFrom": {"fieldRef": {"fieldPath": field}}})
+    if spec.step.replicas > 1 and COORDINATOR not in work.env and COORDINATOR not in work.secret_env:
+        env.insert(1, {"name": COORDINATOR, "value": f"{name}-0.{name}"})
     mounts = [_mount(one, options) for one in sorted(work.places, key=lambda one: one.path)]
     for number, file in enumerate(work.files):
         volume = "secret" if file.secret else "texts"

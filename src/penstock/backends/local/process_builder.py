@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from penstock.backends import folders
-from penstock.backends.attempt import for_replica, penstock_env, replica_folder, replica_logs, step_env
+from penstock.backends.attempt import COORDINATOR, for_replica, penstock_env, replica_folder, replica_logs, step_env
 from penstock.backends.base import AttemptSpec, BackendContext
 from penstock.backends.environment import for_tasks
 from penstock.backends.local import command, function_main, shims
@@ -49,6 +49,8 @@ class ProcessBuilder:
             function_main.write_call(spec, folder, context.blobs, str(context.home / "cache"))
         words = command.words_of(spec, files, context.blobs)
         env = self._environ | penstock_env(spec, context, number, str(files.out))
+        if spec.step.replicas > 1:
+            env[COORDINATOR] = "localhost"
         for name, value in step_env(spec.action, context.blobs).items():
             env[name] = files.relocate(value)
         env |= function_main.secret_env(spec)
