@@ -14,7 +14,6 @@ from penstock.backends.base import LogPart
 from penstock.backends.secrets.mask import Masker, needles_of
 from penstock.kubernetes.client import ApiError, LogStream
 
-
 MOMENT = 0.1
 """Seconds after its end in which a container's stream mostly ends too: then it need not be asked for again."""
 

@@ -118,7 +118,10 @@ class Pool:
     def again(self, calls: list[Call]) -> None:
         for call in reversed(calls):
             call.pod, call.recalled, call.began = None, False, None
-            self.waiting.appendleft(call)
+            if call.stopped:
+                call.cancel()
+            else:
+                self.waiting.appendleft(call)
         self._pump_soon()
 
     def changed(self) -> None:
@@ -175,6 +178,7 @@ class Pools:
         self._followed: set[str] = set()
         self._dead: set[str] = set()
         """Engines."""
+        self._runs: set[str] = set()
 
     # -- what the backend calls ---------------------------------------------------------------------------------------
 
@@ -201,6 +205,7 @@ class Pools:
         """None: it is to be a Job of its own. Raises UserError."""
         spec = attempt.spec
         key = names.attempt_key(spec)
+        self._runs.add(spec.run)
         pod = self._found.pop(key, None)
         if pod is None and not await self._suits(spec, attempt.name):
             return None
@@ -211,8 +216,8 @@ class Pools:
         else:
             self.enter(call)
         while call.ended is None:
-            if attempt.stopped and not call.stopped:
-                call.stopped = True
+            if attempt.stopped and (call.grace is None or attempt.grace < call.grace):
+                call.grace = attempt.grace
                 self._stop(call, attempt.grace)
             await attempt.changed.wait()
             attempt.changed.clear()
@@ -261,6 +266,9 @@ class Pools:
         """Ends the pods of this engine, when no attempt is left. What they told and is not recorded stays for the next engine, and they end
         by themselves."""
         self.closing = True
+        for pod in self._pods.values():
+            if not pod.mine:
+                pod.over_with(self._runs)
         self._end_those_of_the_dead()
         ending = [pod for pod in self._pods.values() if pod.name in self._followed and not pod.keeps]
         for pod in ending:
@@ -388,7 +396,10 @@ class _Heir:
     def again(self, calls: list[Call]) -> None:
         for call in calls:
             call.pod = None
-            self._pools.enter(call)
+            if call.stopped:
+                call.cancel()
+            else:
+                self._pools.enter(call)
 
     def changed(self) -> None:
         pass

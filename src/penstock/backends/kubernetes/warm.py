@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -73,8 +73,13 @@ class Call:
     pod: WarmPod | None = None
     cost: float = 0.0
     began: float | None = None
-    stopped: bool = False
+    grace: float | None = None
+    """Seconds that it was given when it was stopped."""
     recalled: bool = False
+
+    @property
+    def stopped(self) -> bool:
+        return self.grace is not None
 
     def end(self, report: AttemptEnded) -> None:
         self.ended = report
@@ -208,6 +213,10 @@ class WarmPod:
         for box, shelf in (("in", self._in), ("out", self._out)):
             if (number := shelf.remove(key)) is not None:
                 self._drops.append((box, number))
+
+    def over_with(self, runs: Container[str]) -> None:
+        """Nobody will ask for calls of these runs any more. Of those that its engine has recorded some may be left."""
+        self.unknown = {key for key in self.unknown if key.partition("/")[0] not in runs}
 
     @property
     def keeps(self) -> bool:
