@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -302,9 +302,7 @@ class Blobs:
         for place, info in sorted(self._remote.find(self._base, detail=True).items()):
             folder, name = place.rsplit("/", 2)[-2:]
             if len(folder) == 2 and len(name) == 62:
-                changed = info.get("mtime") or info.get("LastModified") or info.get("created") or 0.0
-                when = changed.timestamp() if hasattr(changed, "timestamp") else float(changed)
-                yield _PREFIX + folder + name, int(info["size"]), when
+                yield _PREFIX + folder + name, int(info["size"]), changed_at(info)
 
     def local(self, digest: str) -> Path | None:
         """The blob's own file, to be read only; None if it is not on this machine."""
@@ -411,6 +409,12 @@ def _clone(place: str, to: Path) -> bool:
         except OSError:
             return False
     return True
+
+
+def changed_at(info: Mapping[str, Any]) -> float:
+    """When something behind a URL has changed: each of fsspec's drivers says it in a way of its own."""
+    changed = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or info.get("created") or 0.0
+    return float(changed.timestamp()) if hasattr(changed, "timestamp") else float(changed)
 
 
 def filesystem(url: str) -> tuple[Any, str]:

@@ -21,7 +21,7 @@ from penstock.backends.kubernetes.cluster import JOBS, PODS
 from penstock.graph import model
 from penstock.graph.model import Outcome
 from tests.backends.harness import Play, bundle_of, function_step, spec_of
-from tests.backends.kubernetes.fake_cluster import FakeCluster
+from tests.backends.kubernetes.fake_cluster import NAMESPACE, FakeCluster
 from tests.backends.kubernetes.test_backend import live
 from tests.controller.fake_api import wait_for
 
@@ -109,7 +109,7 @@ def test_many_calls_are_made_in_few_pods_and_nothing_is_left(cluster: FakeCluste
     assert texts == {number: f"squaring {number}\n" for number in range(60)}
     assert len(cluster.made) <= 2 and cluster.names() == []
     wait_for(lambda: not cluster.nodes.processes)
-    assert list((tmp_path / "blobs" / "mail").iterdir()) == []
+    assert list((tmp_path / "blobs" / "mail").glob("*/*")) == []
 
 
 def test_calls_behind_a_url_are_the_same(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ def begin(home: Path, *specs: AttemptSpec, until: Any) -> None:
 
 
 def _in_letters(home: Path, box: str, what: str) -> set[str]:
-    letters = (home / "blobs" / "mail").glob(f"*/{box}/*")
+    letters = (home / "blobs" / "mail").glob(f"*/*/{box}/*")
     found = [json.loads(letter.read_text()) for letter in letters if letter.name.isdigit()]
     return {one["key"] for letter in found for one in letter.get(what, ())}
 
@@ -310,6 +310,20 @@ def test_what_was_told_and_not_recorded_is_told_again(cluster: FakeCluster, tmp_
     assert len(cluster.names()) == 1
     [ended] = told_by_heir(tmp_path, *specs_of(tmp_path, mark, given, step=step, attempt=2, since=1))
     assert ended.outcome is Outcome.SUCCEEDED and marks(place) == "x" and cluster.names() == []
+
+
+def test_letters_of_jobs_that_kubernetes_has_removed_are_cleared_away(cluster: FakeCluster, tmp_path: Path) -> None:
+    told(tmp_path, *specs_of(tmp_path, square, {"x": 1}, since=1), recorded=False)
+    [box] = (tmp_path / "blobs" / "mail").glob("*/*")
+    for job in cluster.names():
+        cluster.remove(JOBS, NAMESPACE, job)
+    wait_for(lambda: not cluster.nodes.processes)
+    assert told_by_heir(tmp_path, *specs_of(tmp_path, square, {"x": 2}))[0].outputs == {"result": 4}
+    assert box.is_dir()  # it might be that of a pod that is being made
+    for place in (box, *box.rglob("*")):
+        os.utime(place, (0, 0))
+    told_by_heir(tmp_path, *specs_of(tmp_path, square, {"x": 3}))
+    assert not box.exists()
 
 
 # -- pods that do not come up -----------------------------------------------------------------------------------------

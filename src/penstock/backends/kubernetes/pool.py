@@ -23,7 +23,8 @@ from penstock.backends.folders import log_name
 from penstock.backends.kubernetes import boot, names
 from penstock.backends.kubernetes.attempt import JobAttempt, Surroundings, asked
 from penstock.backends.kubernetes.logs import PodLog
-from penstock.backends.kubernetes.manifest import warm_job_of
+from penstock.backends.kubernetes.mailbox import Mailbox
+from penstock.backends.kubernetes.manifest import DAY, warm_job_of
 from penstock.backends.kubernetes.outcome import Ended
 from penstock.backends.kubernetes.warm import MOST, Call, WarmPod
 from penstock.backends.kubernetes.work import fixed_env, warm_work_of
@@ -34,6 +35,8 @@ from penstock.kubernetes.objects import annotations_of, holds, name_of, uid_of
 
 IDLE: Final = 30.0
 """Seconds after which a pod without calls ends."""
+OLD: Final = 2 * DAY
+"""Seconds after which letters without a Job are removed."""
 STARTS: Final = 3
 """So many pods of a shape may end, one after the other, before they are up."""
 RESTLESS: Final = 1.0
@@ -186,7 +189,10 @@ class Pools:
         """Reads what other engines of this store have left. Called once, before anything is started. Raises UserError, OSError."""
         if self._around.options.reuse:
             self._library = await self._around.thread(lambda: self._around.context.blobs.put(boot.library()))
-        for job in await asked(self._around, _log.info, self._around.cluster.warm_jobs):
+        jobs = await asked(self._around, _log.info, self._around.cluster.warm_jobs)
+        if self._around.options.reuse:
+            await self._around.thread(self._clear, {name_of(job) for job in jobs})
+        for job in jobs:
             if annotations_of(job).get(names.ENGINE) == self._around.cluster.engine:
                 continue
             engine = str(annotations_of(job).get(names.ENGINE, ""))
@@ -200,6 +206,16 @@ class Pools:
             if not pod.keeps and (holds(job, "Complete") or holds(job, "Failed")):
                 self._end(pod)
             self._found |= dict.fromkeys(pod.unknown, pod)
+
+    def _clear(self, jobs: set[str]) -> None:
+        """The letters of pods that Kubernetes has removed, since nobody came back for them. Blocks."""
+        store, owner = self._around.context.blobs.root, self._around.owner
+        try:
+            for name, changed in Mailbox(store, owner, "").others().items():
+                if name not in jobs and self._around.context.now() - changed > OLD:
+                    Mailbox(store, owner, name).clear()
+        except Exception as error:  # each of fsspec's drivers has errors of its own
+            _log.debug("old letters stay: %s", error)
 
     async def run(self, attempt: JobAttempt) -> AttemptEnded | None:
         """None: it is to be a Job of its own. Raises UserError."""
@@ -327,6 +343,7 @@ class Pools:
         around = self._around
         blobs, options = around.context.blobs, around.options
         given = {
+            "owner": around.owner,
             "name": name,
             "idle": IDLE,
             "blobs": [blobs.own_only, blobs.pickles],

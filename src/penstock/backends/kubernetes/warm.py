@@ -157,7 +157,7 @@ class WarmPod:
         self._keeper = keeper
         self._job = job
         self._uid = uid
-        self._mail = Mailbox(around.context.blobs.root, name)
+        self._mail = Mailbox(around.context.blobs.root, around.owner, name)
         self.pace = FAR if self._mail.is_remote else HERE
         self._unsent: list[Call] = []
         self._stops: list[tuple[str, float | None]] = []
