@@ -303,6 +303,14 @@ def test_what_nobody_goes_on_with_is_ended(cluster: FakeCluster, tmp_path: Path)
     wait_for(lambda: not cluster.nodes.processes)
 
 
+def test_pods_that_were_not_up_when_their_engine_died_are_ended(cluster: FakeCluster, tmp_path: Path) -> None:
+    specs = specs_of(tmp_path, square, {"x": 1}, {"x": 2}, since=1)
+    begin(tmp_path, *specs, until=lambda playing: cluster.names())
+    again = specs_of(tmp_path, square, {"x": 1}, {"x": 2}, attempt=2, since=1)
+    assert [one.outputs for one in told_by_heir(tmp_path, *again)] == [{"result": 1}, {"result": 4}]
+    assert cluster.names() == []
+
+
 def test_what_was_told_and_not_recorded_is_told_again(cluster: FakeCluster, tmp_path: Path) -> None:
     place, step = tmp_path / "marks", function_step(mark)
     given = {"place": str(place), "seconds": 0.0}

@@ -197,6 +197,7 @@ class Pools:
                 continue
             engine = str(annotations_of(job).get(names.ENGINE, ""))
             pod = WarmPod(self._around, _Heir(self), name_of(job), None, uid_of(job), engine)
+            pod.runs.add(str(annotations_of(job).get(names.RUN, "")))
             try:
                 await self._around.thread(pod.read)
             except Exception as error:  # a mailbox that was half removed
@@ -283,8 +284,8 @@ class Pools:
         by themselves."""
         self.closing = True
         for pod in self._pods.values():
-            if not pod.mine:
-                pod.over_with(self._runs)
+            if not pod.mine and pod.over_with(self._runs):
+                self._dead.add(pod.engine)
         self._end_those_of_the_dead()
         ending = [pod for pod in self._pods.values() if pod.name in self._followed and not pod.keeps]
         for pod in ending:
@@ -393,7 +394,7 @@ class Pools:
         if known is None or known[0] is not spec.step:
             if len(self._shapes) > 10_000:
                 self._shapes.clear()
-            text = json.dumps([spec.bundle, self.job(spec, "", "")], sort_keys=True, default=str)
+            text = json.dumps([spec.bundle, self.job(spec, "", "")["spec"]], sort_keys=True, default=str)
             known = self._shapes[key] = (
                 spec.step,
                 hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12],

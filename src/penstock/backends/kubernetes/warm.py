@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -151,6 +151,8 @@ class WarmPod:
         """Loop time of the last letter with calls, or with ends."""
         self.results: dict[str, Mapping[str, Any]] = {}
         """Ends of calls that nobody has asked for yet, in a pod of another engine."""
+        self.runs: set[str] = set()
+        """Runs whose calls such a pod had."""
         self.unknown: set[str] = set()
         """All calls of such a pod that nobody has recorded."""
         self._around = around
@@ -214,9 +216,12 @@ class WarmPod:
             if (number := shelf.remove(key)) is not None:
                 self._drops.append((box, number))
 
-    def over_with(self, runs: Container[str]) -> None:
-        """Nobody will ask for calls of these runs any more. Of those that its engine has recorded some may be left."""
+    def over_with(self, runs: Set[str]) -> bool:
+        """Nobody will ask for calls of these runs any more; of those that its engine has recorded some may be left. Has the pod been made
+        for one of them, or had calls of one? Then its engine has lost that run."""
+        self.runs |= {key.partition("/")[0] for key in self.unknown}
         self.unknown = {key for key in self.unknown if key.partition("/")[0] not in runs}
+        return bool(self.runs & runs)
 
     @property
     def keeps(self) -> bool:
