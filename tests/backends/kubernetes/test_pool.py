@@ -126,6 +126,7 @@ def test_calls_behind_a_url_are_the_same(cluster: FakeCluster, tmp_path: Path, m
     assert cluster.names() == []
 
 
+@pytest.mark.slow
 def test_each_way_to_end_is_told_and_the_pod_goes_on(cluster: FakeCluster, tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"12345")
     ends = told(
@@ -184,6 +185,7 @@ def test_what_runs_is_stopped_alone_and_what_waits_does_not_begin(cluster: FakeC
     assert cluster.names() == []
 
 
+@pytest.mark.slow
 def test_a_pod_that_dies_loses_what_it_had_begun_and_nothing_else(cluster: FakeCluster, tmp_path: Path) -> None:
     place = tmp_path / "marks"
     step = function_step(kill_pod)
@@ -201,6 +203,7 @@ def test_a_pod_that_dies_loses_what_it_had_begun_and_nothing_else(cluster: FakeC
     assert marks(place) == "x" and cluster.names() == []
 
 
+@pytest.mark.slow
 def test_calls_behind_one_that_ends_its_pod_are_made_by_another(cluster: FakeCluster, tmp_path: Path) -> None:
     """All in pods of one shape: what is not begun is free, and what is lost is told apart."""
     place = tmp_path / "marks"
@@ -235,6 +238,7 @@ def _in_letters(home: Path, box: str, what: str) -> set[str]:
     return {one["key"] for letter in found for one in letter.get(what, ())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["at once", "when all have ended", "when the pods have ended"])
 def test_the_next_engine_goes_on_with_calls(
     cluster: FakeCluster, tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
@@ -320,6 +324,7 @@ def test_what_was_told_and_not_recorded_is_told_again(cluster: FakeCluster, tmp_
     assert ended.outcome is Outcome.SUCCEEDED and marks(place) == "x" and cluster.names() == []
 
 
+@pytest.mark.slow
 def test_letters_of_jobs_that_kubernetes_has_removed_are_cleared_away(cluster: FakeCluster, tmp_path: Path) -> None:
     told(tmp_path, *specs_of(tmp_path, square, {"x": 1}, since=1), recorded=False)
     [box] = (tmp_path / "blobs" / "mail").glob("*/*")

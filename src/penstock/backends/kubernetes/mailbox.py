@@ -58,7 +58,9 @@ class Mailbox:
                     with suppress(OSError):
                         found[box] = max(found.get(box, 0.0), os.stat(path).st_mtime)
             found.pop("", None)
-        elif self._remote.exists(self._mail):
+            return found
+        self._remote.invalidate_cache()
+        if self._remote.exists(self._mail):
             for place, info in self._remote.find(self._mail, detail=True).items():
                 box = str(place).rpartition(self._mail)[2].strip("/").partition("/")[0]
                 found[box] = max(found.get(box, 0.0), changed_at(info))
@@ -101,6 +103,7 @@ class Mailbox:
 
             shutil.rmtree(self._base, ignore_errors=True)
         else:
+            self._remote.invalidate_cache()
             with suppress(FileNotFoundError):
                 self._remote.rm(self._base, recursive=True)
 
