@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from penstock.backends.kubernetes import names
@@ -58,23 +59,27 @@ def namespace_of(options: Options, client: Client) -> str:
 
 def check(client: Client, namespace: str) -> None:
     """Does the cluster answer, and may we do what the backend does? Raises UserError."""
-    lacking = []
+    wanted = [
+        {"namespace": namespace, "verb": verb, "group": group, "resource": resource, "subresource": sub}
+        for group, resource, sub, verbs in RIGHTS
+        for verb in verbs
+    ]
+
+    def may(one: Mapping[str, str]) -> bool:
+        asked = {"metadata": {}, "spec": {"resourceAttributes": one}}
+        return bool(part(client.create(REVIEWS, "", asked), "status").get("allowed"))
+
     try:
         _check_namespace(client, namespace)
-        for group, resource, sub, verbs in RIGHTS:
-            for verb in verbs:
-                wanted = {
-                    "namespace": namespace,
-                    "verb": verb,
-                    "group": group,
-                    "resource": resource,
-                    "subresource": sub,
-                }
-                asked = {"metadata": {}, "spec": {"resourceAttributes": wanted}}
-                if not part(client.create(REVIEWS, "", asked), "status").get("allowed"):
-                    lacking.append(f"{verb} {resource}{f'/{sub}' if sub else ''}")
+        with ThreadPoolExecutor(8, "penstock-rights") as threads:
+            allowed = list(threads.map(may, wanted))
     except ApiError as error:
         raise unreachable(client, error) from None
+    lacking = [
+        f"{one['verb']} {one['resource']}{'/' + one['subresource'] if one['subresource'] else ''}"
+        for one, is_allowed in zip(wanted, allowed, strict=True)
+        if not is_allowed
+    ]
     if lacking:
         fix = "ask whoever runs the cluster for a role with these rights, or name another namespace: PENSTOCK_KUBERNETES_NAMESPACE"
         message = f"in the namespace {namespace} you may not {', '.join(lacking)}"
