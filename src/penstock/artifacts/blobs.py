@@ -303,13 +303,13 @@ class Blobs:
                         yield file, found.st_size, found.st_mtime
 
     def _all_remote(self) -> Iterator[tuple[str, int, float]]:
+        from penstock.artifacts.remote import changed_at
+
         assert self._remote is not None
         for place, info in sorted(self._remote.find().items()):
             folder, name = place.rsplit("/", 2)[-2:]
             if len(folder) == 2 and len(name) == 62:
-                changed = info.get("mtime") or info.get("LastModified") or info.get("created") or 0.0
-                when = changed.timestamp() if hasattr(changed, "timestamp") else float(changed)
-                yield _PREFIX + folder + name, int(info["size"]), when
+                yield _PREFIX + folder + name, int(info["size"]), changed_at(info)
 
     def local(self, digest: str) -> Path | None:
         """The blob's own file, to be read only; None if it is not on this machine."""

@@ -9,7 +9,7 @@ Drivers remember listings, and others write to the same store: whether something
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -116,6 +116,12 @@ class Remote:
         elif isinstance(error.__cause__, FileNotFoundError):
             fix = "create the bucket, or name another one in PENSTOCK_ARTIFACTS: Penstock makes none"
         return _error("P910", f"the artifact store {self.shown} does not work: {said}", fix)
+
+
+def changed_at(info: Mapping[str, Any]) -> float:
+    """When something behind a URL has changed: each of fsspec's drivers says it in a way of its own."""
+    changed = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or info.get("created") or 0.0
+    return float(changed.timestamp()) if hasattr(changed, "timestamp") else float(changed)
 
 
 def file_system(url: str) -> tuple[Any, str]:

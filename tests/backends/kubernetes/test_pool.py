@@ -21,7 +21,7 @@ from penstock.backends.kubernetes.cluster import JOBS, PODS
 from penstock.graph import model
 from penstock.graph.model import Outcome
 from tests.backends.harness import Play, bundle_of, function_step, spec_of
-from tests.backends.kubernetes.fake_cluster import FakeCluster
+from tests.backends.kubernetes.fake_cluster import NAMESPACE, FakeCluster
 from tests.backends.kubernetes.test_backend import live
 from tests.controller.fake_api import wait_for
 
@@ -109,7 +109,7 @@ def test_many_calls_are_made_in_few_pods_and_nothing_is_left(cluster: FakeCluste
     assert texts == {number: f"squaring {number}\n" for number in range(60)}
     assert len(cluster.made) <= 2 and cluster.names() == []
     wait_for(lambda: not cluster.nodes.processes)
-    assert list((tmp_path / "blobs" / "mail").iterdir()) == []
+    assert list((tmp_path / "blobs" / "mail").glob("*/*")) == []
 
 
 def test_calls_behind_a_url_are_the_same(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +126,7 @@ def test_calls_behind_a_url_are_the_same(cluster: FakeCluster, tmp_path: Path, m
     assert cluster.names() == []
 
 
+@pytest.mark.slow
 def test_each_way_to_end_is_told_and_the_pod_goes_on(cluster: FakeCluster, tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"12345")
     ends = told(
@@ -184,6 +185,7 @@ def test_what_runs_is_stopped_alone_and_what_waits_does_not_begin(cluster: FakeC
     assert cluster.names() == []
 
 
+@pytest.mark.slow
 def test_a_pod_that_dies_loses_what_it_had_begun_and_nothing_else(cluster: FakeCluster, tmp_path: Path) -> None:
     place = tmp_path / "marks"
     step = function_step(kill_pod)
@@ -201,6 +203,7 @@ def test_a_pod_that_dies_loses_what_it_had_begun_and_nothing_else(cluster: FakeC
     assert marks(place) == "x" and cluster.names() == []
 
 
+@pytest.mark.slow
 def test_calls_behind_one_that_ends_its_pod_are_made_by_another(cluster: FakeCluster, tmp_path: Path) -> None:
     """All in pods of one shape: what is not begun is free, and what is lost is told apart."""
     place = tmp_path / "marks"
@@ -230,11 +233,12 @@ def begin(home: Path, *specs: AttemptSpec, until: Any) -> None:
 
 
 def _in_letters(home: Path, box: str, what: str) -> set[str]:
-    letters = (home / "blobs" / "mail").glob(f"*/{box}/*")
+    letters = (home / "blobs" / "mail").glob(f"*/*/{box}/*")
     found = [json.loads(letter.read_text()) for letter in letters if letter.name.isdigit()]
     return {one["key"] for letter in found for one in letter.get(what, ())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["at once", "when all have ended", "when the pods have ended"])
 def test_the_next_engine_goes_on_with_calls(
     cluster: FakeCluster, tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
@@ -303,6 +307,14 @@ def test_what_nobody_goes_on_with_is_ended(cluster: FakeCluster, tmp_path: Path)
     wait_for(lambda: not cluster.nodes.processes)
 
 
+def test_pods_that_were_not_up_when_their_engine_died_are_ended(cluster: FakeCluster, tmp_path: Path) -> None:
+    specs = specs_of(tmp_path, square, {"x": 1}, {"x": 2}, since=1)
+    begin(tmp_path, *specs, until=lambda playing: cluster.names())
+    again = specs_of(tmp_path, square, {"x": 1}, {"x": 2}, attempt=2, since=1)
+    assert [one.outputs for one in told_by_heir(tmp_path, *again)] == [{"result": 1}, {"result": 4}]
+    assert cluster.names() == []
+
+
 def test_what_was_told_and_not_recorded_is_told_again(cluster: FakeCluster, tmp_path: Path) -> None:
     place, step = tmp_path / "marks", function_step(mark)
     given = {"place": str(place), "seconds": 0.0}
@@ -310,6 +322,21 @@ def test_what_was_told_and_not_recorded_is_told_again(cluster: FakeCluster, tmp_
     assert len(cluster.names()) == 1
     [ended] = told_by_heir(tmp_path, *specs_of(tmp_path, mark, given, step=step, attempt=2, since=1))
     assert ended.outcome is Outcome.SUCCEEDED and marks(place) == "x" and cluster.names() == []
+
+
+@pytest.mark.slow
+def test_letters_of_jobs_that_kubernetes_has_removed_are_cleared_away(cluster: FakeCluster, tmp_path: Path) -> None:
+    told(tmp_path, *specs_of(tmp_path, square, {"x": 1}, since=1), recorded=False)
+    [box] = (tmp_path / "blobs" / "mail").glob("*/*")
+    for job in cluster.names():
+        cluster.remove(JOBS, NAMESPACE, job)
+    wait_for(lambda: not cluster.nodes.processes)
+    assert told_by_heir(tmp_path, *specs_of(tmp_path, square, {"x": 2}))[0].outputs == {"result": 4}
+    assert box.is_dir()  # it might be that of a pod that is being made
+    for place in (box, *box.rglob("*")):
+        os.utime(place, (0, 0))
+    told_by_heir(tmp_path, *specs_of(tmp_path, square, {"x": 3}))
+    assert not box.exists()
 
 
 # -- pods that do not come up -----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from penstock.backends.kubernetes import names
@@ -72,23 +73,26 @@ def check(client: Client, namespace: str) -> None:
 
 def lacking(client: Client, namespace: str, rights: Sequence[tuple[str, str, str, Sequence[str]]]) -> list[str]:
     """Which of these we do not have. `namespace`: empty for rights on the whole cluster. Raises UserError."""
-    missing = []
+    wanted = [
+        {"namespace": namespace, "verb": verb, "group": group, "resource": resource, "subresource": sub}
+        for group, resource, sub, verbs in rights
+        for verb in verbs
+    ]
+
+    def may(one: Mapping[str, str]) -> bool:
+        asked = {"metadata": {}, "spec": {"resourceAttributes": one}}
+        return bool(part(client.create(REVIEWS, "", asked), "status").get("allowed"))
+
     try:
-        for group, resource, sub, verbs in rights:
-            for verb in verbs:
-                wanted = {
-                    "namespace": namespace,
-                    "verb": verb,
-                    "group": group,
-                    "resource": resource,
-                    "subresource": sub,
-                }
-                asked = {"metadata": {}, "spec": {"resourceAttributes": wanted}}
-                if not part(client.create(REVIEWS, "", asked), "status").get("allowed"):
-                    missing.append(f"{verb} {resource}{f'/{sub}' if sub else ''}")
+        with ThreadPoolExecutor(8, "penstock-rights") as threads:
+            allowed = list(threads.map(may, wanted))
     except ApiError as error:
         raise unreachable(client, error) from None
-    return missing
+    return [
+        f"{one['verb']} {one['resource']}{'/' + one['subresource'] if one['subresource'] else ''}"
+        for one, is_allowed in zip(wanted, allowed, strict=True)
+        if not is_allowed
+    ]
 
 
 def _check_namespace(client: Client, namespace: str) -> None:

@@ -1,9 +1,9 @@
 """Letters between an engine and a warm pod, in the artifact store. Used by warm (the engine's side) and serve (in the pod).
 
-    mail/<job>/in/<n>     calls to make and to stop, from the engine that made the pod
-    mail/<job>/out/<n>    calls that have begun, and what became of them, from the pod
-    mail/<job>/begun      the calls that the pod may have begun and has not told the end of
-    mail/<job>/closed     the pod is given up: it begins nothing more
+    mail/<store>/<job>/in/<n>     calls to make and to stop, from the engine that made the pod
+    mail/<store>/<job>/out/<n>    calls that have begun, and what became of them, from the pod
+    mail/<store>/<job>/begun      the calls that the pod may have begun and has not told the end of
+    mail/<store>/<job>/closed     the pod is given up: it begins nothing more
 
 Streams of exec and attach end with the process that holds them, and what was on its way is lost. What is in the store outlives both the engine
 and the pod: the next engine reads what became of calls of which it knows only the names.
@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from penstock import rights
-from penstock.artifacts.remote import file_system
+from penstock.artifacts.remote import changed_at, file_system
 
 BEGUN: Final = "begun"
 CLOSED: Final = "closed"
@@ -28,22 +28,43 @@ MAIL: Final = "mail"
 class Mailbox:
     """Its methods block. Raises OSError, and behind a URL whatever its driver raises."""
 
-    def __init__(self, store: str, name: str) -> None:
+    def __init__(self, store: str, owner: str, name: str) -> None:
+        """`owner`: of the runs. Others may keep theirs in the same artifact store."""
         self._remote: Any = None
         base = store
         if "://" in store:
             self._remote, base = file_system(store)
-        self._base = f"{base.rstrip('/')}/{MAIL}/{name}"
+        self._root = base.rstrip("/")
+        self._mail = f"{self._root}/{MAIL}/{owner}"
+        self._base = f"{self._mail}/{name}"
         self.is_remote = self._remote is not None
 
     def make(self) -> None:
         """As open as the store, like a folder of blobs."""
         if self._remote is None:
-            store = os.path.dirname(os.path.dirname(self._base))
-            rights.make_blob_folder(store, MAIL)
-            rights.make_blob_folder(os.path.dirname(self._base), os.path.basename(self._base))
+            folder = self._root
+            for name in (MAIL, os.path.basename(self._mail), os.path.basename(self._base)):
+                folder = rights.make_blob_folder(folder, name)
             for box in ("in", "out"):
-                rights.make_blob_folder(self._base, box)
+                rights.make_blob_folder(folder, box)
+
+    def others(self) -> dict[str, float]:
+        """All mailboxes of this owner, and when something in them has changed last."""
+        found: dict[str, float] = {}
+        if self._remote is None:
+            for place, _, names in os.walk(self._mail):
+                box = place.removeprefix(self._mail).strip("/").partition("/")[0]
+                for path in (place, *(os.path.join(place, name) for name in names)):
+                    with suppress(OSError):
+                        found[box] = max(found.get(box, 0.0), os.stat(path).st_mtime)
+            found.pop("", None)
+            return found
+        self._remote.invalidate_cache()
+        if self._remote.exists(self._mail):
+            for place, info in self._remote.find(self._mail, detail=True).items():
+                box = str(place).rpartition(self._mail)[2].strip("/").partition("/")[0]
+                found[box] = max(found.get(box, 0.0), changed_at(info))
+        return found
 
     # -- numbered letters
 
@@ -82,6 +103,7 @@ class Mailbox:
 
             shutil.rmtree(self._base, ignore_errors=True)
         else:
+            self._remote.invalidate_cache()
             with suppress(FileNotFoundError):
                 self._remote.rm(self._base, recursive=True)
 

@@ -65,7 +65,7 @@ def warm_job_of(spec: AttemptSpec, work: Work, options: Options, owner: str, nam
         "metadata": {
             "name": name,
             "labels": labels,
-            "annotations": {names.DIGEST: hashlib.sha256(text.encode()).hexdigest()},
+            "annotations": {names.RUN: spec.run, names.DIGEST: hashlib.sha256(text.encode()).hexdigest()},
         },
         "spec": {
             "backoffLimit": 0,

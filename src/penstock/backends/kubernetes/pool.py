@@ -23,7 +23,8 @@ from penstock.backends.folders import log_name
 from penstock.backends.kubernetes import boot, names
 from penstock.backends.kubernetes.attempt import JobAttempt, Surroundings, asked
 from penstock.backends.kubernetes.logs import PodLog
-from penstock.backends.kubernetes.manifest import warm_job_of
+from penstock.backends.kubernetes.mailbox import Mailbox
+from penstock.backends.kubernetes.manifest import DAY, warm_job_of
 from penstock.backends.kubernetes.outcome import Ended
 from penstock.backends.kubernetes.warm import MOST, Call, WarmPod
 from penstock.backends.kubernetes.work import fixed_env, warm_work_of
@@ -34,6 +35,8 @@ from penstock.kubernetes.objects import annotations_of, holds, name_of, uid_of
 
 IDLE: Final = 30.0
 """Seconds after which a pod without calls ends."""
+OLD: Final = 2 * DAY
+"""Seconds after which letters without a Job are removed."""
 STARTS: Final = 3
 """So many pods of a shape may end, one after the other, before they are up."""
 RESTLESS: Final = 1.0
@@ -118,7 +121,10 @@ class Pool:
     def again(self, calls: list[Call]) -> None:
         for call in reversed(calls):
             call.pod, call.recalled, call.began = None, False, None
-            self.waiting.appendleft(call)
+            if call.stopped:
+                call.cancel()
+            else:
+                self.waiting.appendleft(call)
         self._pump_soon()
 
     def changed(self) -> None:
@@ -175,6 +181,7 @@ class Pools:
         self._followed: set[str] = set()
         self._dead: set[str] = set()
         """Engines."""
+        self._runs: set[str] = set()
 
     # -- what the backend calls ---------------------------------------------------------------------------------------
 
@@ -182,11 +189,15 @@ class Pools:
         """Reads what other engines of this store have left. Called once, before anything is started. Raises UserError, OSError."""
         if self._around.options.reuse:
             self._library = await self._around.thread(lambda: self._around.context.blobs.put(boot.library()))
-        for job in await asked(self._around, _log.info, self._around.cluster.warm_jobs):
+        jobs = await asked(self._around, _log.info, self._around.cluster.warm_jobs)
+        if self._around.options.reuse:
+            await self._around.thread(self._clear, {name_of(job) for job in jobs})
+        for job in jobs:
             if annotations_of(job).get(names.ENGINE) == self._around.cluster.engine:
                 continue
             engine = str(annotations_of(job).get(names.ENGINE, ""))
             pod = WarmPod(self._around, _Heir(self), name_of(job), None, uid_of(job), engine)
+            pod.runs.add(str(annotations_of(job).get(names.RUN, "")))
             try:
                 await self._around.thread(pod.read)
             except Exception as error:  # a mailbox that was half removed
@@ -197,10 +208,21 @@ class Pools:
                 self._end(pod)
             self._found |= dict.fromkeys(pod.unknown, pod)
 
+    def _clear(self, jobs: set[str]) -> None:
+        """The letters of pods that Kubernetes has removed, since nobody came back for them. Blocks."""
+        store, owner = self._around.context.blobs.root, self._around.owner
+        try:
+            for name, changed in Mailbox(store, owner, "").others().items():
+                if name not in jobs and self._around.context.now() - changed > OLD:
+                    Mailbox(store, owner, name).clear()
+        except Exception as error:  # each of fsspec's drivers has errors of its own
+            _log.debug("old letters stay: %s", error)
+
     async def run(self, attempt: JobAttempt) -> AttemptEnded | None:
         """None: it is to be a Job of its own. Raises UserError."""
         spec = attempt.spec
         key = names.attempt_key(spec)
+        self._runs.add(spec.run)
         pod = self._found.pop(key, None)
         if pod is None and not await self._suits(spec, attempt.name):
             return None
@@ -211,8 +233,8 @@ class Pools:
         else:
             self.enter(call)
         while call.ended is None:
-            if attempt.stopped and not call.stopped:
-                call.stopped = True
+            if attempt.stopped and (call.grace is None or attempt.grace < call.grace):
+                call.grace = attempt.grace
                 self._stop(call, attempt.grace)
             await attempt.changed.wait()
             attempt.changed.clear()
@@ -261,6 +283,9 @@ class Pools:
         """Ends the pods of this engine, when no attempt is left. What they told and is not recorded stays for the next engine, and they end
         by themselves."""
         self.closing = True
+        for pod in self._pods.values():
+            if not pod.mine and pod.over_with(self._runs):
+                self._dead.add(pod.engine)
         self._end_those_of_the_dead()
         ending = [pod for pod in self._pods.values() if pod.name in self._followed and not pod.keeps]
         for pod in ending:
@@ -319,6 +344,7 @@ class Pools:
         around = self._around
         blobs, options = around.context.blobs, around.options
         given = {
+            "owner": around.owner,
             "name": name,
             "idle": IDLE,
             "blobs": [blobs.own_only, blobs.pickles],
@@ -368,7 +394,7 @@ class Pools:
         if known is None or known[0] is not spec.step:
             if len(self._shapes) > 10_000:
                 self._shapes.clear()
-            text = json.dumps([spec.bundle, self.job(spec, "", "")], sort_keys=True, default=str)
+            text = json.dumps([spec.bundle, self.job(spec, "", "")["spec"]], sort_keys=True, default=str)
             known = self._shapes[key] = (
                 spec.step,
                 hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12],
@@ -388,7 +414,10 @@ class _Heir:
     def again(self, calls: list[Call]) -> None:
         for call in calls:
             call.pod = None
-            self._pools.enter(call)
+            if call.stopped:
+                call.cancel()
+            else:
+                self._pools.enter(call)
 
     def changed(self) -> None:
         pass

@@ -306,5 +306,5 @@ class WarmServer:
 
 
 async def serve(blobs: Blobs, given: dict[str, Any], home: Path) -> int:
-    mail = Mailbox(blobs.root, given["name"])
+    mail = Mailbox(blobs.root, given["owner"], given["name"])
     return await WarmServer(blobs, mail, given["idle"], home).serve()

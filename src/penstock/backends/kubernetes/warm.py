@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -73,8 +73,13 @@ class Call:
     pod: WarmPod | None = None
     cost: float = 0.0
     began: float | None = None
-    stopped: bool = False
+    grace: float | None = None
+    """Seconds that it was given when it was stopped."""
     recalled: bool = False
+
+    @property
+    def stopped(self) -> bool:
+        return self.grace is not None
 
     def end(self, report: AttemptEnded) -> None:
         self.ended = report
@@ -146,13 +151,15 @@ class WarmPod:
         """Loop time of the last letter with calls, or with ends."""
         self.results: dict[str, Mapping[str, Any]] = {}
         """Ends of calls that nobody has asked for yet, in a pod of another engine."""
+        self.runs: set[str] = set()
+        """Runs whose calls such a pod had."""
         self.unknown: set[str] = set()
         """All calls of such a pod that nobody has recorded."""
         self._around = around
         self._keeper = keeper
         self._job = job
         self._uid = uid
-        self._mail = Mailbox(around.context.blobs.root, name)
+        self._mail = Mailbox(around.context.blobs.root, around.owner, name)
         self.pace = FAR if self._mail.is_remote else HERE
         self._unsent: list[Call] = []
         self._stops: list[tuple[str, float | None]] = []
@@ -208,6 +215,13 @@ class WarmPod:
         for box, shelf in (("in", self._in), ("out", self._out)):
             if (number := shelf.remove(key)) is not None:
                 self._drops.append((box, number))
+
+    def over_with(self, runs: Set[str]) -> bool:
+        """Nobody will ask for calls of these runs any more; of those that its engine has recorded some may be left. Has the pod been made
+        for one of them, or had calls of one? Then its engine has lost that run."""
+        self.runs |= {key.partition("/")[0] for key in self.unknown}
+        self.unknown = {key for key in self.unknown if key.partition("/")[0] not in runs}
+        return bool(self.runs & runs)
 
     @property
     def keeps(self) -> bool:
