@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from penstock.controller import names
@@ -61,7 +62,7 @@ def _place(one: Resolved) -> str:
 
 def queue_of_node(main: Object, node: Node | None) -> str | None:
     """The queue that the template of a pod names in another document; None if the node is not there yet, so nobody knows."""
-    told = _read(annotations_of(main).get(QUEUES))
+    told = _read(str(annotations_of(main).get(QUEUES) or "{}"))
     if not told:
         return ""
     if node is None:
@@ -74,9 +75,11 @@ def queue_of_node(main: Object, node: Node | None) -> str | None:
     return told.get(name if scope.startswith("local/") or not scope else f"{scope}/{name}", "")
 
 
-def _read(text: Any) -> dict[str, str]:
+@lru_cache(maxsize=32)
+def _read(text: str) -> Mapping[str, str]:
+    """Each pod of a stage asks."""
     try:
-        found = json.loads(str(text or "{}"))
+        found = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     return {str(name): str(queue) for name, queue in found.items()} if isinstance(found, dict) else {}
