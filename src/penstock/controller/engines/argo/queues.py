@@ -49,15 +49,16 @@ def queues_of(document: Document, derived: StaticStages) -> dict[str, str]:
 def said_of(document: Document, derived: StaticStages, queues: Mapping[str, str]) -> dict[str, str]:
     """For the annotation: of pods whose label does not say it, since their templates lie in other documents."""
     others = [one for one in derived.main.values() if one.document is not document and is_pod(one.template)]
-    found = {_place(one): queues[one.qualified] for one in others if one.qualified in queues}
+    found = {name: queues[one.qualified] for one in others if one.qualified in queues for name in _places(one)}
     return found if sum(len(name) + len(queue) + 6 for name, queue in found.items()) <= MOST else {}
 
 
-def _place(one: Resolved) -> str:
-    """`namespaced/lib/train`, as in the nodes of the status; the plain name for one of the workflow's own scope."""
+def _places(one: Resolved) -> list[str]:
+    """`namespaced/lib/train`, as in the nodes of the status. What a workflowTemplateRef brings is of the workflow's own scope as well."""
     name = str(one.template.get("name") or "")
-    scope = _SCOPES.get(one.scope.kind)
-    return f"{scope}/{one.scope.document.name}/{name}" if scope else name
+    scope = _SCOPES.get(one.document.kind)
+    found = [f"{scope}/{one.document.name}/{name}"] if scope else []
+    return [name, *found] if one.scope.kind == "local" else found
 
 
 def queue_of_node(main: Object, node: Node | None) -> str | None:
