@@ -128,7 +128,7 @@ def test_templates_of_a_workflow_template_ref_keep_their_queues() -> None:
     made = adjusted(document, other)
     assert told(made)["main[0]"]["queue"] == "gpus" and labels_in(made, "a")["penstock/queue"] == "gpus"
     by_task = ENGINE.adjust(document, "task", Shelf(other)).object["metadata"]["annotations"]
-    assert json.loads(by_task["penstock/queues"]) == {"a": "gpus"}
+    assert json.loads(by_task["penstock/queues"]) == {"a": "gpus", "namespaced/lib/a": "gpus"}
 
 
 def test_defaults_and_templates_in_a_call_name_queues() -> None:

@@ -433,6 +433,12 @@ def test_no_warning_of_others_nor_of_what_the_workload_says_itself_nor_of_what_i
     assert ask("workflow/flow", FLOW, over, event("Refused", "x")).warned is None
 
 
+def test_the_place_for_the_rest_of_a_loop_is_told_from_the_loop() -> None:
+    notes = {"penstock/stage": "main[0]", "penstock/place": "rest of main[0]"}
+    rest = workload("w-rest", owner="Workflow/flow", active=False, metadata={"annotations": notes})
+    assert only("workflow/flow", FLOW, rest).name == "workflow/flow/rest of main[0]"
+
+
 def test_a_job_that_kueue_does_not_queue() -> None:
     report = ask("job/me", obj("Job", "me", "here", metadata={"labels": {"kueue.x-k8s.io/queue-name": "team-a"}}))
     assert "Kueue has made no Workload" in report.problem and "integrations.frameworks" in report.fix

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.controller.core import PATIENCE
 from penstock.controller.coverage import is_gated
 from penstock.controller.engine import Unit
 from penstock.controller.objects import Object, annotations_of, holds, is_deleted, labels_of, name_of, part, uid_of
@@ -394,6 +395,73 @@ def test_the_rest_of_a_loop_that_was_admitted_in_part_queues_at_once() -> None:
     assert over(cluster) and set(cluster.runs.values()) == {1}
 
 
+LOOP = {"name": "s", "pods": 5, "cpu": "1"}
+
+
+def waited(cluster: Cluster, seconds: float) -> list[Object]:
+    """A loop that nothing has been free for, and the places that are kept then."""
+    cluster.submit("a", [LOOP], "argo")
+    for _ in range(4):
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+    cluster.now += seconds
+    control(cluster), control(cluster)
+    return [one for one in cluster.of("workloads") if "penstock/place" in annotations_of(one)]
+
+
+def test_a_loop_that_waits_keeps_a_place_for_what_is_not_admitted_with_the_first_part() -> None:
+    cluster = Cluster(cpu=0)
+    assert not waited(cluster, PATIENCE - 1)
+    cluster = Cluster(cpu=0)
+    (place,) = waited(cluster, PATIENCE)
+    assert annotations_of(place)["penstock/place"] == "rest of main[0]" and part(place, "spec")["active"] is False
+    cluster.now += 100
+    cluster.submit("b", [{"name": "s", "pods": 1, "cpu": "1"}], "argo")
+    for _ in range(3):
+        cluster.engine_step(), control(cluster)
+    cluster.quota = 2000
+    for _ in range(6):
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+    rest = cluster.objects["workloads", name_of(place)]
+    assert uid_of(rest) == uid_of(place) and len(json.loads(annotations_of(rest)["penstock/tasks"])) == 3
+    (other,) = [one for one in cluster.of("workloads") if name_of(one).startswith("b-")]
+    assert rest["metadata"]["creationTimestamp"] < other["metadata"]["creationTimestamp"], "it is before who came later"
+    settle(cluster)
+    assert over(cluster) and set(cluster.runs.values()) == {1}
+
+
+def test_if_all_of_it_is_admitted_the_place_goes() -> None:
+    cluster = Cluster(cpu=0)
+    assert waited(cluster, PATIENCE)
+    cluster.quota = 5000
+    for _ in range(3):
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+    assert [one for one in cluster.of("workloads") if "penstock/place" in annotations_of(one)] == []
+    settle(cluster)
+    assert over(cluster) and all(holds(one, "Finished") for one in cluster.of("workloads"))
+
+
+def test_the_place_of_the_rest_takes_the_stage_over_if_its_workload_is_deleted_by_hand() -> None:
+    cluster = Cluster(cpu=0)
+    (place,) = waited(cluster, PATIENCE)
+    (there,) = [one for one in cluster.of("workloads") if uid_of(one) != uid_of(place)]
+    cluster.drop("workloads", name_of(there))
+    cluster.quota = 5000
+    settle(cluster)
+    assert over(cluster) and uid_of(cluster.objects["workloads", name_of(place)]) == uid_of(place)
+
+
+@pytest.mark.parametrize(("engine", "gang"), [("tekton", False), ("jobset", False), ("argo", True)])
+def test_no_place_is_kept_where_no_rest_would_wait(engine: str, gang: bool) -> None:
+    """What starts as a whole; and a matrix, which is let go by count."""
+    cluster = Cluster(cpu=0)
+    cluster.submit("a", [LOOP | {"gang": gang}], engine)
+    for _ in range(10):
+        cluster.engine_step(), control(cluster), cluster.kueue_step()
+    cluster.now += PATIENCE
+    control(cluster), control(cluster)
+    assert len(cluster.of("workloads")) == 1
+
+
 def test_what_can_never_fit_is_said_with_the_fix() -> None:
     cluster = Cluster()
     cluster.submit("a", STEPS[:1])
@@ -435,6 +503,7 @@ ACTS = st.one_of(
     st.tuples(st.just("old look"), st.integers(0, 6)),
     st.tuples(st.just("delete"), NUMBER),
     st.tuples(st.just("hide"), NUMBER),
+    st.just(("a while",)),
 )
 STEP = st.fixed_dictionaries(
     {
@@ -488,6 +557,8 @@ def do(cluster: Cluster, act: tuple[Any, ...], sight: Cluster) -> Cluster:
             cluster.engine_step()
         case ("kueue",):
             cluster.kueue_step()
+        case ("a while",):
+            cluster.now += PATIENCE
         case ("argo is slow",):
             for one in cluster.of("workflows"):
                 cluster.argo.think(cluster, one)

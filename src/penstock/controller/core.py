@@ -55,6 +55,8 @@ MOST_PLACES = 100
 """Workloads that keep a place for stages which are not reached, in one workflow."""
 MOST_TASKS = 500
 """Tasks for which one Workload is sized by the pods that wait."""
+PATIENCE = 60.0
+"""Seconds that a loop waits before a place is made for what may not be admitted with the first part of it."""
 SETTLED = 2.0
 """Seconds without a new pod after which the pods of a stage are taken as complete. Times in the cluster are whole seconds."""
 CAP = "penstock/workflows"
@@ -214,9 +216,9 @@ class _Turn:
         return "pods" in self.covered or any(requests_of(pod).values())
 
     def _declared(self, key: str) -> Workload | None:
-        """The Workload of the stage as a whole; one that is not over before one that is."""
+        """The Workload of the stage as a whole; one that is not over before one that is, and before a place."""
         here = [one for one in self.workloads if one.stage == key and one.tasks is None]
-        return next((one for one in here if one.live), here[0] if here else None)
+        return min(here, key=lambda one: (not one.live, one.place), default=None)
 
     def _priority(self) -> tuple[str, int] | None:
         """The class that the workflow names, with its value. Nobody else looks it up. The class is left out if there is none of that name."""
@@ -440,6 +442,7 @@ class _Turn:
             self.writes.append(kueue.activate(there, stage, self._queue_of(stage)))
             self._say_queue(self._queue_of(stage))
             return None
+        self._keep_rest(stage, there)
         if not there.reserved:
             changed = kueue.resize(there, stage, self._queue_of(stage), self._priority())
             if changed is not None:
@@ -449,6 +452,18 @@ class _Turn:
                 fix = "Ask for less in a new workflow, or have the quota of the queue raised."
                 self._note("NeverFits", f"stage {stage.name} cannot be admitted: {said}. {fix}", warning=True)
         return there
+
+    def _keep_rest(self, stage: Stage, there: Workload) -> None:
+        """Of a loop that waits a part may be admitted, and the rest has to queue again: it keeps its place from now on. Not needed if all is admitted."""
+        others = [one for one in self.workloads if one.stage == stage.key and one.live and one is not there]
+        if there.runs and not there.in_part:
+            self.writes += [kueue.delete(one, "all of its stage is admitted") for one in others if one.place]
+        elif not there.reserved and not others and there.may_start_in_part and not stage.by_count:
+            left = PATIENCE - (self.now - created_at(there.obj))
+            if left > 0:
+                self._look_again(left)
+            else:
+                self._place(replace(stage, name=f"{names.REST}{stage.name}"))
 
     def _asks(self, stage: Stage) -> bool:
         return kueue.asks(stage) or ("pods" in self.covered and any(one.count for one in stage.shapes))
@@ -589,21 +604,19 @@ class _Turn:
         body.setdefault("metadata", {})["resourceVersion"] = part(pod, "metadata").get("resourceVersion")
         self.writes.append(Write("patch", PODS, namespace_of(pod), name_of(pod), body, why="the pod may run"))
 
-    def _is_the_rest(self, stage: Stage) -> bool:
-        """Are these all that is left of a loop that was admitted in part? Then no more pods come, and they queue at once."""
-        there = self._declared(stage.key)
-        return there is not None and there.runs and there.in_part and all_came(stage, self.pods)
-
     def _size(self, stage: Stage, pods: Sequence[tuple[Task, Object]]) -> None:
         """A Workload for pods that nothing covers. Of a stage it waits until no more pods come; by task each has its own. The first takes over the place
         of its stage."""
         place = next((one for one in self.workloads if one.stage == stage.key and one.place and one.live), None)
-        if place is not None and stage.known and stage.state in ("held", "open"):
+        there = self._declared(stage.key)
+        if place is not None and place is there and stage.known and stage.state in ("held", "open"):
             self._look_again(0.5)  # It is for the stage as a whole.
             return
+        # Of a loop that was admitted in part no more pods come when all are there.
+        rest = there is not None and there.runs and there.in_part and all_came(stage, self.pods)
         youngest = max(created_at(pod) for _, pod in pods)
         alone = self.unit == "task"
-        if not alone and self.now - youngest < SETTLED and not self._is_the_rest(stage):
+        if not alone and not rest and self.now - youngest < SETTLED:
             self._look_again(SETTLED)
             return
         each = 1 if alone else MOST_TASKS

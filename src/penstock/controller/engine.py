@@ -72,6 +72,8 @@ class Stage:
     """Keys of stages that start when this one ends. By `reuse`, one of them that asks for the same takes over what it holds."""
     unknown: str = ""
     """Why the shapes are not complete, for people: `only the run knows cpu of step train`. Empty where pods are meant to wait one by one."""
+    by_count: bool = False
+    """If a part is admitted, only as many pods are made (`Opening.count`): the others do not wait, they follow as those end."""
 
 
 @dataclass(frozen=True, slots=True)

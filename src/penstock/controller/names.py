@@ -27,6 +27,8 @@ TASKS: Final = "penstock/tasks"
 """On a Workload that was sized by the pods that wait: the tasks that it covers, as a JSON list."""
 PLACE: Final = "penstock/place"
 """On a Workload that was made before its stage is reached: it keeps a place in the queue and is switched off."""
+REST: Final = "rest of "
+"""What such a place begins with, if it is for the part of a loop that will perhaps not be admitted with the others."""
 STOPPING: Final = "penstock/stopping"
 """On a workflow while a stage of it is stopped: what the engine has to know between two writes, as JSON. On a pod of Tekton: its TaskRun is about
 to be deleted."""

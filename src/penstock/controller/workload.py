@@ -89,6 +89,10 @@ class Workload:
         return any(int(one.get("count") or 0) < int(asked.get(str(one.get("name"))) or 0) for one in given)
 
     @property
+    def may_start_in_part(self) -> bool:
+        return any("minCount" in one for one in rows(self.obj, "spec", "podSets"))
+
+    @property
     def vector(self) -> bool:
         return any("podSetGroupName" in part(one, "topologyRequest") for one in rows(self.obj, "spec", "podSets"))
 

@@ -239,7 +239,8 @@ def owner_name(one: Object) -> str:
     several = len(rows(one, "metadata", "ownerReferences")) > 1 and not owner.get("controller")
     if not owner or several:
         return f"workload/{name_of(one)}"
-    stage = stage_of(one)
+    kept = str(annotations_of(one).get(names.PLACE) or "")
+    stage = kept if is_place(one) and kept.startswith(names.REST) else stage_of(one)
     return f"{str(owner.get('kind', '')).lower()}/{owner.get('name', '')}" + (f"/{stage}" if stage else "")
 
 

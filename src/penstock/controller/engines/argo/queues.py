@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from penstock.controller import names
@@ -48,20 +49,21 @@ def queues_of(document: Document, derived: StaticStages) -> dict[str, str]:
 def said_of(document: Document, derived: StaticStages, queues: Mapping[str, str]) -> dict[str, str]:
     """For the annotation: of pods whose label does not say it, since their templates lie in other documents."""
     others = [one for one in derived.main.values() if one.document is not document and is_pod(one.template)]
-    found = {_place(one): queues[one.qualified] for one in others if one.qualified in queues}
+    found = {name: queues[one.qualified] for one in others if one.qualified in queues for name in _places(one)}
     return found if sum(len(name) + len(queue) + 6 for name, queue in found.items()) <= MOST else {}
 
 
-def _place(one: Resolved) -> str:
-    """`namespaced/lib/train`, as in the nodes of the status; the plain name for one of the workflow's own scope."""
+def _places(one: Resolved) -> list[str]:
+    """`namespaced/lib/train`, as in the nodes of the status. What a workflowTemplateRef brings is of the workflow's own scope as well."""
     name = str(one.template.get("name") or "")
-    scope = _SCOPES.get(one.scope.kind)
-    return f"{scope}/{one.scope.document.name}/{name}" if scope else name
+    scope = _SCOPES.get(one.document.kind)
+    found = [f"{scope}/{one.document.name}/{name}"] if scope else []
+    return [name, *found] if one.scope.kind == "local" else found
 
 
 def queue_of_node(main: Object, node: Node | None) -> str | None:
     """The queue that the template of a pod names in another document; None if the node is not there yet, so nobody knows."""
-    told = _read(annotations_of(main).get(QUEUES))
+    told = _read(str(annotations_of(main).get(QUEUES) or "{}"))
     if not told:
         return ""
     if node is None:
@@ -74,9 +76,11 @@ def queue_of_node(main: Object, node: Node | None) -> str | None:
     return told.get(name if scope.startswith("local/") or not scope else f"{scope}/{name}", "")
 
 
-def _read(text: Any) -> dict[str, str]:
+@lru_cache(maxsize=32)
+def _read(text: str) -> Mapping[str, str]:
+    """Each pod of a stage asks."""
     try:
-        found = json.loads(str(text or "{}"))
+        found = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     return {str(name): str(queue) for name, queue in found.items()} if isinstance(found, dict) else {}

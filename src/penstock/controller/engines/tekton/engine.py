@@ -273,6 +273,7 @@ class _Look:
             outcome=_outcome("False" if "False" in ends else "True") if state == "done" else "",
             next=tuple(one.key for one in self.runs.tasks.values() if one.after == {task.path} and not one.exempt),
             unknown=_unknown(shape, count),
+            by_count=True,
         )
 
     def _state(self, task: PipelineTask, there: Sequence[Object], ends: Sequence[str]) -> State:
