@@ -304,6 +304,8 @@ def test_a_kind_that_the_cluster_does_not_know_names_the_operator(cluster: Clust
     ended, _ = run(tmp_path, spec_of(step(manifest=ray)))
     assert ended.outcome is Outcome.ERRORED
     assert ended.message.startswith("P907 the cluster knows no RayJob of ray.io/v1. Fix: install KubeRay")
+    ended, text = run(tmp_path, spec_of(step(manifest={**ray, "spec": {}}), queue="lab", attempt=3))
+    assert ended.message.startswith("P907") and "it is put into no queue: this RayJob has no cluster of its own" in text
     thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}}
     ended, _ = run(tmp_path, spec_of(step("get", manifest=thing), attempt=2))
     assert "install the operator that brings it" in ended.message

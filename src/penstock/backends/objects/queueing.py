@@ -36,7 +36,14 @@ async def queued(kubectl: Kubectl, manifest: dict[str, Any], queue: str, chosen:
         return Queued(manifest)
     document = Document(manifest, "the manifest")
     plugin = scheduler(chosen) if chosen else None
-    job = job_object(document)
+    try:
+        job = job_object(document)
+    except UserError as error:
+        if plugin is not None:
+            raise
+        return Queued(
+            manifest, lines=(f"it is put into no queue: {error.problems[0].message}",)
+        )  # the cluster has the last word
     if job is None:
         return Queued(manifest)
     own = queue_of(job)
