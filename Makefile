@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 
 .PHONY: help demo test test-quick test-pythons check unused release-check bench docs format fuzz setup clean
-.PHONY: test-cluster testbed-build testbed-up testbed-down testbed-status
+.PHONY: test-cluster compare-all testbed-build testbed-up testbed-down testbed-status
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -27,6 +27,11 @@ test-pythons: .venv/.test  ## the quick tests on every supported Python that is 
 
 test-cluster: .venv/.test  ## tests against real controllers: Kubernetes, Kueue, Argo, Tekton, JobSet, YuniKorn (needs Go)
 	@scripts/test-cluster
+
+compare-all: .venv/.test  ## every document of the corpus against the real Argo and Tekton (PENSTOCK_CORPUS; up to an hour, needs Go)
+	@$(BIN)/python -m testbed able
+	@$(BIN)/python -m testbed build kwok argo tekton
+	PENSTOCK_COMPARE=all $(BIN)/python -m pytest -p no:xdist -rs tests/cluster/test_agreement.py
 
 testbed-build: .venv/.test  ## build the programs of the testbed (once; about half an hour from nothing)
 	@$(BIN)/python -m testbed build $(COMPONENTS)

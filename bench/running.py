@@ -1,4 +1,4 @@
-"""Running at size: chains and fan-outs of functions that do nothing, commands that do nothing, and what is felt at the prompt.
+"""Running at size: chains and fan-outs of functions that do nothing, commands that do nothing, large blobs, and what is felt at the prompt.
 
 The bare limits are what nobody can do without: recording each step in SQLite (WAL) from an asyncio loop, once with a commit for
 each step and once with one for many; spawning the same commands; starting Python with the same standard libraries.
@@ -79,6 +79,7 @@ def figures() -> Iterator[Figure]:
             yield from _inline(place)
             yield from _workers(place)
             yield from _commands(place)
+            yield from _blobs(place)
             yield from _prompt(place)
         finally:
             sys.path.remove(folder)
@@ -218,6 +219,33 @@ def _spawn(count: int, width: int) -> None:
             left -= 1
         pid, _ = os.wait()
         running.discard(pid)
+
+
+# -- blobs ---------------------------------------------------------------------------------------------------------------
+
+
+def _blobs(place: Path) -> Iterator[Figure]:
+    """Reading a large blob, which is compared with its digest, and a file of the same size, which is not. Both are in the system's memory."""
+    from penstock.artifacts.blobs import Blobs
+
+    size = 256 << 20
+    plain = place / "plain"
+    plain.write_bytes(os.urandom(1 << 20) * (size >> 20))
+    blobs = Blobs(place / "blobs")
+    digest, _ = blobs.put_file(plain)
+    bare, noted, hashed = [], [], []
+    for _ in range(7):
+        bare.append(best(plain.read_bytes, 1))
+        noted.append(best(lambda: blobs.get(digest), 1))
+    for note in (place / "blobs").rglob("*.ok"):
+        note.unlink()
+    for _ in range(2):
+        hashed.append(best(lambda: blobs.get(digest), 1))
+        for note in (place / "blobs").rglob("*.ok"):
+            note.unlink()
+    yield Figure("a blob of 256 MiB, verified, as a multiple of a plain read", min(noted) / min(bare), 1.05, "×", None)
+    yield Figure("  the first read of a day, which hashes it", min(hashed) / min(bare), None, "×", None)
+    yield Figure("  the plain read in seconds", min(bare), None, "s", None)
 
 
 # -- at the prompt ------------------------------------------------------------------------------------------------------

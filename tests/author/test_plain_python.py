@@ -150,6 +150,17 @@ BODIES = [
     "return sum(v * v for v in xs) + sum([inc(v) for v in xs])",
     "return any(v > 2 for v in xs), all(v > 2 for v in xs), any([]), all(xs)",
     "return ', '.join(w.upper() for w in ws)",
+    # lists of different lengths
+    "return [inc(a + c) for a, c in zip(xs, [1, 2, 3, 4])]",
+    "return [inc(a + c) for a, c in zip([1, 2], [3])]",
+    "return [inc(a + c) for a, c in zip(xs, upto(x))]",
+    "out = []\nfor a, c in zip(upto(x), xs):\n    d = inc(a)\n    out.append(d + inc(c))\nreturn out",
+    "out = []\nfor w, c in zip(ws, xs):\n    out.append(same(w) + str(c))\nreturn out",
+    "ys = [inc(v) for v in xs]\nzs = [inc(v) for v in ys if v > 1]\nreturn [inc(a * c) for a, c in zip(ys, zs)]",
+    "ys = [inc(v) for v in xs]\nreturn [inc(a + c + e) for a, c, e in zip(ys, xs, [v * 2 for v in ys])]",
+    "return [[inc(a + c) for a, c in zip(xs, upto(v))] for v in xs]",
+    "return {k: inc(v) for k, v in zip(ws, xs)}",
+    "return [inc(a) for a, c in zip(xs, s, strict=False)]",
     # names
     "stopped = 1\nwhile stopped < 3:\n    stopped = inc(stopped)\n    if stopped == 2:\n        break\nreturn stopped",
     "index, count, items = 1, 2, 3\nfor v in xs:\n    index = inc(index + v)\nreturn [index, count, items]",

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 AWAY = "setsid sh -c 'trap \"\" TERM HUP; echo $$ > {0}.new; mv {0}.new {0}; sleep 300 & wait; sleep 300' &"
 """It does not listen, and starts more."""
+BARE = {False: "", True: "env -i "}
+"""It clears its environment as well."""
 SEEN = "while [ ! -e {0} ]; do sleep 0.01; done"
 
 
@@ -42,10 +44,11 @@ def gone(place: Path) -> bool:
     return not alive(int(place.read_text()))
 
 
+@pytest.mark.parametrize("bare", [False, True])
 @pytest.mark.parametrize("last", ["true", "exit 3", "kill -9 $$"])
-def test_it_ends_when_its_command_has_ended(tmp_path: Path, noted: Path, last: str) -> None:
+def test_it_ends_when_its_command_has_ended(tmp_path: Path, noted: Path, last: str, bare: bool) -> None:
     async def story(playing: Play) -> None:
-        step = script("\n".join((AWAY.format(noted), SEEN.format(noted), last)))
+        step = script("\n".join((BARE[bare] + AWAY.format(noted), SEEN.format(noted), last)))
         ended = await playing.one(spec_of(step, working_directory=str(tmp_path)))
         assert ended.outcome == ("succeeded" if last == "true" else "failed")
         assert gone(noted)
@@ -53,10 +56,11 @@ def test_it_ends_when_its_command_has_ended(tmp_path: Path, noted: Path, last: s
     play(tmp_path, ProcessBackend, story)
 
 
+@pytest.mark.parametrize("bare", [False, True])
 @pytest.mark.parametrize("grace", [0.0, 0.2])
-def test_it_ends_when_its_task_is_stopped(tmp_path: Path, noted: Path, grace: float) -> None:
+def test_it_ends_when_its_task_is_stopped(tmp_path: Path, noted: Path, grace: float, bare: bool) -> None:
     async def story(playing: Play) -> None:
-        step = script("\n".join((AWAY.format(noted), "sleep 300")))
+        step = script("\n".join((BARE[bare] + AWAY.format(noted), "sleep 300")))
         spec = spec_of(step, working_directory=str(tmp_path))
         playing.backend.start([spec])
         await playing.until(lambda: playing.began(spec.id) is not None)
@@ -68,9 +72,12 @@ def test_it_ends_when_its_task_is_stopped(tmp_path: Path, noted: Path, grace: fl
     play(tmp_path, ProcessBackend, story)
 
 
-def test_it_ends_with_the_engine(tmp_path: Path, noted: Path) -> None:
+@pytest.mark.parametrize("bare", [False, True])
+def test_it_ends_with_the_engine(tmp_path: Path, noted: Path, bare: bool) -> None:
     async def story(playing: Play) -> None:
-        spec = spec_of(script("\n".join((AWAY.format(noted), "sleep 300"))), working_directory=str(tmp_path))
+        spec = spec_of(
+            script("\n".join((BARE[bare] + AWAY.format(noted), "sleep 300"))), working_directory=str(tmp_path)
+        )
         playing.backend.start([spec])
         await playing.until(lambda: playing.began(spec.id) is not None)
         wait_for(noted.exists)

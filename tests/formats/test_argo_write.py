@@ -761,6 +761,8 @@ def test_loops_in_argos_own_words() -> None:
     assert loop(x=E("range(3, 6)")) == {"withSequence": {"start": "3", "end": "5"}}
     assert loop(x=E("range(params.n)")) == {"withSequence": {"count": "{{workflow.parameters.n}}"}}
     assert loop(x=E("params.xs")) == {"withParam": "{{workflow.parameters.xs}}"}
+    cut = "{{=toJson(take(fromJSON(workflow.parameters.xs), min(len(fromJSON(workflow.parameters.xs)), 3)))}}"
+    assert loop(x=E("slice(params.xs, 0, min(size(params.xs), 3))")) == {"withParam": cut}
     assert loop(x=("a", "b"), y=("c", "d")) == {"withItems": [{"x": "a", "y": "c"}, {"x": "b", "y": "d"}]}
 
 

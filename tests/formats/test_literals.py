@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import UserError
-from penstock.expressions.evaluate import resolve
-from penstock.expressions.parse import Expr
+from penstock.expressions.evaluate import evaluate, resolve
+from penstock.expressions.parse import Binary, Const, Expr, reference
 from penstock.expressions.template import Template
 from penstock.expressions.types import STR
 from penstock.formats import registry
 from penstock.formats.documents import Library, read_text
 from penstock.formats.yaml_writer import dump_all
-from penstock.graph.model import MISSING, Container, Input, Parameter, Part, Pod, Script, Step, Workflow
+from penstock.graph.model import MISSING, Container, ForEach, Input, Parameter, Part, Pod, Script, Step, Workflow
+from penstock.plan.expand import each_item
 
 TARGETS = ("argo", "tekton", "jobset", "job")
 HOSTILE = (
@@ -44,17 +45,23 @@ def back(workflow: Workflow, target: str) -> Workflow | None:
     return registry.read(library, registry.root(library, None, "w.yaml")).workflow
 
 
-def program(workflow: Workflow) -> dict[str, Any]:
-    """What the container of the only step gets."""
-    steps = {definition.name: definition for definition in workflow.definitions}
+def program(workflow: Workflow) -> Any:
+    """What the container of the only step gets; of a loop, for each item."""
     (step,) = workflow.steps
-    scope: dict[str, Any] = {"params": {p.name: p.default for p in workflow.params if p.default is not MISSING}}
-    while step.action.kind == "nested":
-        inner = steps[step.action.name]
-        given = {one.name: resolve(one.value, scope) for one in step.inputs}
-        scope = {"params": {p.name: given.get(p.name, p.default) for p in inner.params}}
-        (step,) = inner.steps
-    scope["inputs"] = {one.name: resolve(one.value, scope) for one in step.inputs}
+    return _program(
+        workflow, step, {"params": {p.name: p.default for p in workflow.params if p.default is not MISSING}}
+    )
+
+
+def _program(workflow: Workflow, step: Step, scope: dict[str, Any]) -> Any:
+    if step.each is not None and "item" not in scope:
+        return [_program(workflow, step, {**scope, "item": one}) for one in each_item(step.each.axes, scope)]
+    given = {one.name: resolve(one.value, scope) for one in step.inputs}
+    if step.action.kind == "nested":
+        (inner,) = [one for one in workflow.definitions if one.name == step.action.name]
+        (below,) = inner.steps
+        return _program(workflow, below, {"params": {p.name: given.get(p.name, p.default) for p in inner.params}})
+    scope = {**scope, "inputs": given}
     action: Any = step.action
     if isinstance(action, Pod):
         (action,) = action.parts
@@ -121,6 +128,47 @@ def test_literals_as_defaults_of_parameters(target: str, value: str) -> None:
     given_ = (Input(name="p", value=Expr.of("params.q"), type=STR),)
     refused = not same(alone(action, given_, (Parameter(name="q", type=STR, default=value),)), target)
     assert not refused or may_be_refused(target, value) or (target == "tekton" and "$(" in value)
+
+
+@pytest.mark.parametrize("target", ["argo", "tekton"])
+@settings(max_examples=60)
+@given(items=st.lists(texts, min_size=1, max_size=4, unique=True), more=st.lists(texts, max_size=2), before=texts)
+def test_literals_as_items_of_loops(target: str, items: list[str], more: list[str], before: str) -> None:
+    """One axis, two, and two that advance together."""
+    together = {"i": tuple(items), "j": tuple(reversed(items))}
+    crossed = ({"i": tuple(items)}, {"j": tuple(more)}) if more else (together,)
+    for axes in (({"i": tuple(items)},), (together,), crossed):
+        args = tuple(Template((f"{before}=", Expr.of(f"item.{name}"))) for axis in axes for name in axis)
+        step = Step(name="a", action=Container(image="i", command=("c",), args=args), each=ForEach(axes=axes))
+        refused = not same(Workflow(name="w", steps=(step,)), target)
+        assert not refused or may_be_refused(target, *items, *more, before)
+
+
+@pytest.mark.parametrize("target", ["argo", "tekton"])
+@pytest.mark.parametrize("text", HOSTILE)
+def test_each_literal_as_an_item(target: str, text: str) -> None:
+    action = Container(image="i", command=("c", Expr.of("item.i")))
+    flow = Workflow(name="w", steps=(Step(name="a", action=action, each=ForEach(axes=({"i": ("first", text)},))),))
+    assert same(flow, target) or may_be_refused(target, text)
+
+
+@pytest.mark.parametrize("target", ["argo", "tekton"])
+@settings(max_examples=100)
+@given(op=st.sampled_from(["==", "!="]), text=texts, value=texts)
+def test_literals_in_conditions(target: str, op: str, text: str, value: str) -> None:
+    """They hold for the same values as before, or are refused."""
+    when = Expr.tree(Binary(op, reference("params", "q"), Const(text)))
+    step = Step(name="a", action=Container(image="i", command=("c",)), when=when)
+    flow = Workflow(name="w", params=(Parameter(name="q", type=STR, default=value),), steps=(step,))
+    found = back(flow, target)
+    if found is None:
+        assert may_be_refused(target, text, value) or "$(" in text + value
+        return
+    read = found.steps[0].when
+    assert read is not None
+    for given_ in (value, text, f"{text}x", ""):
+        scope = {"params": {"q": given_}}
+        assert evaluate(read, scope) is evaluate(when, scope), (read.text, given_)
 
 
 def test_a_literal_variable_of_tekton_survives_a_command() -> None:

@@ -182,6 +182,58 @@ def test_the_reason_of_a_failed_task_is_StepFailed(tmp_path: Path, fails: bool, 
     assert words["z"] == ("c", expected)
 
 
+MATRIX = """
+- name: m
+  workspaces: [{name: source, workspace: shared}]
+  matrix: %s
+  taskSpec:
+    workspaces: [{name: source, mountPath: /src}]
+    params: [{name: x, default: none}, {name: y, default: $(workspaces.source.path)/d}]
+    steps: [{image: i, command: [c], args: ["$(params.x)", "$(params.y)", "$(context.taskRun.name)", "$(context.task.name)"]}]
+"""
+SHARED = ("workspaces: [{name: shared}]", "workspaces: [{name: shared, emptyDir: {}}]")
+
+
+def test_variables_in_the_values_of_a_matrix_are_resolved_in_the_task(tmp_path: Path) -> None:
+    """And the TaskRuns of a matrix are numbered: the first parameter varies fastest."""
+    params = """{params: [{name: x, value: ["$(workspaces.source.path)/x", "$(context.taskRun.name)", plain]},
+                {name: y, value: ["$(context.pipelineRun.name) $(params.none)", "$(context.task.retry-count)"]}]}"""
+    found = pipeline(MATRIX % params, *SHARED)
+    status, _, words = ran(found, tmp_path)
+    assert status == "succeeded"
+    wanted = {}
+    for number in range(6):
+        name = f"p-1-m-{number}"
+        x = ("/src/x", name, "plain")[number % 3]
+        y = ("p-1 $(params.none)", "0")[number // 3]
+        wanted[name] = ("c", x, y, name, name)
+    assert {one[3]: one for one in words.values()} == wanted
+    assert [words[f"m[{number}]"][3] for number in range(6)] == sorted(wanted)
+
+
+def test_so_are_those_of_its_include(tmp_path: Path) -> None:
+    found = pipeline(
+        MATRIX
+        % """{include: [{params: [{name: x, value: "$(workspaces.source.path)/x"}]},
+             {params: [{name: y, value: "$(context.taskRun.name)"}]}]}""",
+        *SHARED,
+    )
+    _, _, words = ran(found, tmp_path)
+    assert [words[f"m[{number}]"] for number in range(2)] == [
+        ("c", "/src/x", "/src/d", "p-1-m-0", "p-1-m-0"),
+        ("c", "none", "p-1-m-1", "p-1-m-1", "p-1-m-1"),
+    ]
+
+
+def test_the_only_taskrun_of_a_matrix_has_no_number(tmp_path: Path) -> None:
+    one = pipeline(MATRIX % "{params: [{name: x, value: [a]}]}", *SHARED)
+    assert words_of(one, tmp_path / "one") == ("c", "a", "/src/d", "p-1-m", "p-1-m")
+    spec = "params: [{name: xs, type: array, default: [%s]}]\n" + SHARED[0]
+    for items, names in (("a", ["p-1-m"]), ("a, b", ["p-1-m-0", "p-1-m-1"])):
+        found = pipeline(MATRIX % '{params: [{name: x, value: "$(params.xs[*])"}]}', spec % items, SHARED[1])
+        assert sorted(words[3] for words in ran(found, tmp_path / items)[2].values()) == names
+
+
 def test_the_length_of_a_matrix_makes_no_dependency(tmp_path: Path) -> None:
     found = pipeline(
         """

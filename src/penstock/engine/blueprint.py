@@ -419,12 +419,32 @@ def _passed_on(node: Node, scope: Mapping[str, Any]) -> Any:
         except EvaluationError:
             found = None
         return _passed_on(node.args[1], scope) if found is None else found
+    if isinstance(node, Call) and node.name in _OF_LISTS and node.of is None:
+        found = _of_lists(node.name, [_passed_on(arg, scope) for arg in node.args])
+        return evaluate(node, scope) if found is None else found
     path = path_of(node)
     if path is not None and len(path) == 4 and path[0] == "steps" and path[2] == "outputs" and "steps" in scope:
         outputs = scope["steps"].get(path[1], {}).get("outputs")
         if isinstance(outputs, Loaded) and path[3] in outputs:
             return outputs.raw(path[3])
     return evaluate(node, scope)
+
+
+def _of_lists(name: str, args: Sequence[Any]) -> Any:
+    """A list that is cut to the length of another: without a look at its items, which may be objects. None for anything else."""
+    match name, args:
+        case "slice", [list() | tuple() | range() as items, 0, end] if type(end) is int:
+            return items[:end]
+        case "py_list", [list() as items]:
+            return items
+        case "size", [list() | tuple() | range() as items]:
+            return len(items)
+        case "min", [one, other] if type(one) is type(other) is int:
+            return min(one, other)
+    return None
+
+
+_OF_LISTS = frozenset(("slice", "py_list", "size", "min"))
 
 
 def _lacks(value: Any, steps: Mapping[str, Any]) -> bool:

@@ -67,9 +67,21 @@ def test_axes_bind_their_variables_to_items() -> None:
     assert found.axis(expr("i, b"), expr("enumerate([5, 6])"))["b"] == (5, 6)
     assert shown(scopes.find("b")) == "item.b"  # type: ignore[attr-defined]
     assert loop_variable(expr("v")) == "v"
-    for iterable in ("5", "zip([1], [1, 2])", "enumerate(5)", "nowhere"):
+    for iterable in ("5", "zip([1], [1, 2], strict=True)", "enumerate(5)", "nowhere"):
         with pytest.raises(AuthorError, match="P312"):
             found.axis(expr("a, b") if "(" in iterable else expr("v"), expr(iterable))
+
+
+def test_lists_of_different_lengths_are_cut_and_equal_ones_are_not() -> None:
+    found, scopes = axes()
+    scopes.bind("ys", of_run("ys", "list[int]"))  # type: ignore[attr-defined]
+    whole = {"a": "params.xs", "b": "params.xs"}
+    assert {name: str(value) for name, value in found.axis(expr("a, b"), expr("zip(xs, xs)")).items()} == whole
+    assert found.axis(expr("a, b"), expr("zip([1, 2], [3])")) == {"a": (1,), "b": (3,)}
+    cut = found.axis(expr("a, b"), expr("zip(xs, ys)"))
+    assert {name: str(value) for name, value in cut.items()} == {
+        name: f"slice(params.{of}, 0, min(size(params.xs), size(params.ys)))" for name, of in (("a", "xs"), ("b", "ys"))
+    }
 
 
 def test_elements_are_known_or_not_or_too_many() -> None:

@@ -12,9 +12,9 @@ from penstock.author.compiler.expressions import Expressions
 from penstock.author.compiler.liveness import names_assigned
 from penstock.author.compiler.refusals import Located
 from penstock.author.compiler.symbols import Dynamic, FString, Pairs, Seq, Static, Symbol, item_type, python, type_of
-from penstock.expressions.parse import Call, reference
+from penstock.expressions.parse import Call, Const, Expr, ListOf, Macro, Node, reference
 from penstock.expressions.types import INT, Type, list_of
-from penstock.graph.model import Value
+from penstock.graph.model import ForEach, Value
 from penstock.graph.rewrite import as_node
 
 UNROLL = 10_000
@@ -31,6 +31,8 @@ class Axes:
         self._expressions = expressions
         self._callees = callees
         self._bindings = bindings
+        self._lengths: dict[tuple[int, Node], int | Node] = {}
+        """The results of a loop, in one workflow -> how many they are: a number, or the list that the loop went over."""
 
     def axis(self, target: ast.expr, iterable: ast.expr) -> Axis:
         """One `for`. Binds its variables to `item.NAME`."""
@@ -58,12 +60,49 @@ class Axes:
             lists = [(call, self._indexes(call.args[0], source)), (call.args[0], source)]
         else:
             return None
-        self._check_lengths(call, [symbol for _, symbol in lists])
-        axis: Axis = {}
-        for name, (node, symbol) in zip(names, lists, strict=True):
-            axis[name], item_type = self.items(node, symbol)
-            self._scopes.bind(name, Dynamic(reference("item", name), item_type))
-        return axis
+        symbols = [symbol for _, symbol in lists]
+        must_fit = function is enumerate
+        if strict:
+            said = self._expressions.lower(call.keywords[0].value)
+            if not isinstance(said, Static):
+                return None
+            must_fit = must_fit or bool(said.value)
+            if must_fit:
+                self._check_lengths(call, symbols)
+        cut = not must_fit and len({self._length(symbol) for symbol in symbols}) > 1
+        if cut:  # what may be a dict or text becomes a list
+            lists = [
+                (node, symbol if _known_length(symbol) is not None else self.listed(node, symbol))
+                for node, symbol in lists
+            ]
+        found = [self.items(node, symbol) for node, symbol in lists]
+        values = [value for value, _ in found]
+        values = _cut(values) if cut else values
+        for name, (_, type_) in zip(names, found, strict=True):
+            self._scopes.bind(name, Dynamic(reference("item", name), type_))
+        return dict(zip(names, values, strict=True))
+
+    # -- lengths
+
+    def note_length(self, results: Symbol, each: ForEach) -> None:
+        """The results of a loop without a filter are as many as what it went over."""
+        if isinstance(results, Dynamic) and len(each.axes) == 1:
+            items = next(iter(each.axes[0].values()))
+            length = self._length_of(items.node) if isinstance(items, Expr) else len(items)
+            self._lengths[id(self._scopes.builder), results.node] = length
+
+    def _length(self, symbol: Symbol) -> int | Node | None:
+        """Equal for symbols of equal length, as far as that is known now."""
+        known = _known_length(symbol)
+        return self._length_of(symbol.node) if known is None and isinstance(symbol, Dynamic) else known
+
+    def _length_of(self, node: Node) -> int | Node:
+        match node:
+            case Macro("map", of, _, _):
+                return self._length_of(of)
+            case ListOf(items):
+                return len(items)
+        return self._lengths.get((id(self._scopes.builder), node), node)
 
     def _indexes(self, node: ast.expr, source: Symbol) -> Symbol:
         length = _known_length(source)
@@ -122,6 +161,18 @@ class Axes:
             fix = "make the rounds independent of one another, use a while loop, or build the list inside a @task"
             raise self._refusals.error("P316", where, message, fix)
         return [Static(item) for item in symbol.value]
+
+
+def _cut(values: list[Value]) -> list[Value]:
+    """As long as the shortest of them."""
+    known = [len(value) for value in values if not isinstance(value, Expr)]
+    sizes = list(dict.fromkeys(Call("size", (value.node,)) for value in values if isinstance(value, Expr)))
+    if not sizes:
+        return [value[: min(known)] for value in values]
+    shortest: Node = Const(min(known)) if known else sizes.pop()
+    for size in sizes:
+        shortest = Call("min", (size, shortest))
+    return [Expr.tree(Call("slice", (as_node(value), Const(0), shortest))) for value in values]
 
 
 def loop_variable(target: ast.expr) -> str:

@@ -92,14 +92,19 @@ class Comprehensions:
             if keep is False:
                 return Static([])
             each = ForEach(axes=tuple(axes))
-            when = None if isinstance(keep, bool) else Expr.tree(keep)
-            if isinstance(element, ast.Call):
-                callee = self._callees.find(element.func)
-                arguments = (*element.args, *(keyword.value for keyword in element.keywords))
-                if callee is not None and not self._callees.any_called(*arguments):
-                    return self._steps.call(element, callee, each, when)
-            name = f"each-{label or self._callees.first_name(element)}"
-            return self._bodies.call(where, name, lambda: self._element(element), each=each, when=when)["result"]
+            results = self._results(where, label, element, each, None if isinstance(keep, bool) else Expr.tree(keep))
+        if keep is True:
+            self._axes.note_length(results, each)
+        return results
+
+    def _results(self, where: Located, label: str, element: ast.expr, each: ForEach, when: Expr | None) -> Symbol:
+        if isinstance(element, ast.Call):
+            callee = self._callees.find(element.func)
+            arguments = (*element.args, *(keyword.value for keyword in element.keywords))
+            if callee is not None and not self._callees.any_called(*arguments):
+                return self._steps.call(element, callee, each, when)
+        name = f"each-{label or self._callees.first_name(element)}"
+        return self._bodies.call(where, name, lambda: self._element(element), each=each, when=when)["result"]
 
     def _element(self, element: ast.expr) -> dict[str, BodyResult]:
         return {"result": BodyResult(self._expressions.lower(element), element)}

@@ -167,6 +167,8 @@ class ForLoops:
                 statement, f"for-{label}", lambda: self._round(statement, collected), each=each, when=when
             )
         for name, symbol in results.items():
+            if when is None:
+                self._axes.note_length(symbol, each)
             is_dict = collected[name].key is not None
             self._scopes.bind(name, self._comprehensions.of_pairs(statement.iter, symbol) if is_dict else symbol)
 

@@ -52,10 +52,17 @@ def name_orphans(home: Path, engines: Collection[str]) -> list[Orphan]:
 
 
 class Runaways:
-    """What left the group of a process, with setsid, and did not end with it. It still has the variables that the process was given; or it
-    was seen while it was a descendant of the process."""
+    """What left the group of a process, with setsid, and did not end with it. It still has the variables that the process was given, or
+    writes into its log; or it was seen while it was a descendant of the process."""
 
-    def __init__(self, since: int, marks: Mapping[str, str], known: Collection[int] = (), family: bool = False) -> None:
+    def __init__(
+        self,
+        since: int,
+        marks: Mapping[str, str],
+        known: Collection[int] = (),
+        family: bool = False,
+        logs: Collection[str] = (),
+    ) -> None:
         self._since = since
         """The process: whatever it started has a higher number, unless the numbers began anew."""
         self._marks = marks
@@ -63,6 +70,8 @@ class Runaways:
         """Running processes that are somebody else's, by their numbers: their environment need not be read."""
         self._family = family
         """Look for descendants too: the process adopts those of them that lose their parents."""
+        self._logs = logs
+        """The files that its output goes to. Nobody else has them as output: so is found what has cleared its environment."""
         self._seen: dict[int, str] = {}
         """Descendants outside of its group, with the times at which they began."""
 
@@ -94,7 +103,12 @@ class Runaways:
         if not others:  # as for nearly every process: it started none, and none was started meanwhile by others
             return []
         ours, marks = os.getpid(), {os.fsencode(f"{name}={value}") for name, value in self._marks.items()}
-        return [pid for pid, environ in _environs(others) if marks <= environ and pid != ours]
+        logs = set(map(os.path.realpath, self._logs))
+        return [
+            pid
+            for pid, environ in _environs(others)
+            if pid != ours and (marks <= environ or (logs and not logs.isdisjoint(_outputs(pid))))
+        ]
 
     def ask(self) -> None:
         """To end by themselves."""
@@ -160,6 +174,12 @@ def _environs(pids: Iterable[int]) -> Iterator[tuple[int, set[bytes]]]:
                 yield pid, set(file.read().split(b"\0"))
         except OSError:  # gone meanwhile, or another user's
             continue
+
+
+def _outputs(pid: int) -> Iterator[str]:
+    for number in (1, 2):
+        with suppress(OSError):
+            yield os.readlink(f"/proc/{pid}/fd/{number}")
 
 
 def _exists(pid: int) -> bool:

@@ -209,6 +209,7 @@ class ProcessBackend:
             since,
             {"PENSTOCK_ATTEMPT": attempt.spec.id, "PENSTOCK_ENGINE": self._context.engine, "PENSTOCK_HOME": self._home},
             self._running,
+            logs=[f"{self._home}/{log}" for one in attempt.processes for log in {one.out, one.err}],
         )
 
     def _ended(self, attempt: ProcessAttempt) -> None:

@@ -371,6 +371,12 @@ class ExprWriter:
     def _write_size(self, args: Sequence[Node], want: Type) -> ExprCode:
         return ExprCode(f"len({self.code(args[0]).text})", INT)
 
+    def _write_slice(self, args: Sequence[Node], want: Type) -> ExprCode:
+        if len(args) != 3 or args[1] != Const(0):
+            raise NotInArgo("there is no slice() in Argo's expressions that begins behind the first item")
+        of = self.code(args[0])
+        return ExprCode(f"take({of.text}, {self.code(args[2]).text})", of.type, whole=False)
+
     def _write_string(self, args: Sequence[Node], want: Type) -> ExprCode:
         return ExprCode(self.as_text(args[0]), STR, _CHOICE)
 
@@ -492,6 +498,7 @@ def _operator(op: str) -> _Function:
 
 _FUNCTIONS: Final[Mapping[str, _Function]] = {
     "size": ExprWriter._write_size,
+    "slice": ExprWriter._write_slice,
     "string": ExprWriter._write_string,
     "text": ExprWriter._write_string,
     "sprintf": ExprWriter._write_sprintf,

@@ -1,4 +1,4 @@
-"""`matrix` of a pipeline task -> a for-each. Called by pipeline.
+"""`matrix` of a pipeline task -> a for-each. Called by pipeline; task_scope fills in what only the task knows.
 
 Every parameter is an axis; the first varies fastest, as in Tekton, so that aggregated results have the same order. With `include` the
 combinations are literal.
@@ -6,15 +6,26 @@ combinations are literal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from penstock.expressions.parse import Binary, Call, Choice, Const, Expr, Node, references
+from penstock.expressions.parse import Binary, Call, Choice, Const, Expr, Node, reference, references
 from penstock.formats.report import Report
-from penstock.formats.tekton.read.scope import KnownText, Located, Lookup, legal, path_expr, understood, value_at
-from penstock.graph.model import ForEach, Value
+from penstock.formats.tekton.read.scope import (
+    KnownText,
+    Located,
+    Lookup,
+    legal,
+    node_of,
+    path_expr,
+    refilled,
+    understood,
+    value_at,
+)
+from penstock.formats.tekton.variables import Var, split_vars
+from penstock.graph.model import ForEach, Value, expressions
 
 MOST = 256
 """Tekton's default limit."""
@@ -29,6 +40,87 @@ class Matrix:
     length: KnownText
     may_be_empty: bool
     lost: str = ""
+
+    def refill(self, name: str, lookup: Lookup) -> KnownText:
+        """A parameter whose values may have variables of the task in them: Tekton replaces these after the parameters."""
+        (variable,) = (path[1] for one in expressions(self.given[name].value) for path in references(one.text))
+        here: dict[str, KnownText] = {}
+
+        def now(var: Var) -> KnownText | None:
+            found = lookup(var)
+            if found is None or not _of_one_task(found.value):
+                return found
+            here[var.raw] = found
+            return None
+
+        axes = []
+        for axis in self.each.axes:
+            value = axis.get(variable)
+            if isinstance(value, Expr):
+                parts = [part for part in split_vars(value.text) if isinstance(part, Var)]
+                here |= {part.raw: found for part in parts if (found := lookup(part)) is not None}
+            elif value is not None:
+                axis = {**axis, variable: refilled(KnownText(value), now).value}
+            axes.append(axis)
+        self.each = replace(self.each, axes=tuple(axes))
+        node = reference("item", variable)
+        for raw, found in here.items():
+            node = Call("replace", (node, Const(raw), node_of(found.value, found.type)))
+        return KnownText(Expr.tree(node))
+
+    # -- the number of a combination ----------------------------------------------------------------------------------
+
+    @property
+    def suffix(self) -> KnownText:
+        """What Tekton appends to the names of the TaskRuns: their number, if there are several. Needs `numbered`."""
+        known = 1
+        total: Node | None = None
+        number: Node | None = None
+        for axis, index in zip(self.each.axes, self._indexes(), strict=True):
+            size = _size(axis)
+            here = reference("item", index)
+            many = Const(size) if isinstance(size, int) else size
+            number = here if number is None else Binary("+", Binary("*", number, many), here)
+            if isinstance(size, int):
+                known *= size
+            else:
+                total = size if total is None else Binary("*", total, size)
+        if number is None or (total is None and known < 2):
+            return KnownText.plain("")
+        said = Binary("+", Const("-"), Call("string", (number,)))
+        if total is None or known > 1:
+            return KnownText(Expr.tree(said))
+        return KnownText(Expr.tree(Choice(Binary("==", total, Const(1)), Const(""), said)))
+
+    def numbered(self) -> ForEach:
+        """With the place of each value in its axis."""
+        axes = []
+        for axis, index in zip(self.each.axes, self._indexes(), strict=True):
+            size = _size(axis)
+            places = tuple(range(size)) if isinstance(size, int) else Expr.tree(Call("range", (size,)))
+            axes.append({**axis, index: places})
+        return replace(self.each, axes=tuple(axes))
+
+    def is_number(self, path: tuple[str, ...]) -> bool:
+        return path[0] == "item" and path[1] in self._indexes()
+
+    def _indexes(self) -> list[str]:
+        taken = {variable for axis in self.each.axes for variable in axis}
+        found: list[str] = []
+        for axis in self.each.axes:
+            found.append(legal(f"{next(iter(axis))}-number", {*taken, *found}, variable=True))
+        return found
+
+
+def _size(axis: Mapping[str, Value]) -> int | Node:
+    value = next(iter(axis.values()))
+    return Call("size", (value.node,)) if isinstance(value, Expr) else len(value)
+
+
+def _of_one_task(value: Value) -> bool:
+    """Does it depend on the combination or the attempt?"""
+    paths = (path for one in expressions(value) for path in references(one.text))
+    return any(path[0] in ("attempt", "inputs", "item") for path in paths)
 
 
 @dataclass(slots=True)
@@ -48,6 +140,7 @@ Default = Callable[[str], Value]
 
 def read_matrix(at: Located, lookup: Lookup, default: Default, report: Report) -> Matrix | None:
     """None if it is empty."""
+    lookup = _but_of_one_task(lookup)
     axes = _Axes()
     for param in at.maps("params"):
         known = value_at(param.at("value"), lookup)
@@ -69,6 +162,16 @@ def read_matrix(at: Located, lookup: Lookup, default: Default, report: Report) -
     _tell_of_size(at, length, report)
     empty = not all(isinstance(known.value, tuple) and known.value for known in axes.found.values())
     return Matrix(each, _given(names), length, empty)
+
+
+def _but_of_one_task(lookup: Lookup) -> Lookup:
+    """The number of the try is filled in where the task reads it."""
+
+    def found(var: Var) -> KnownText | None:
+        known = lookup(var)
+        return None if known is not None and _of_one_task(known.value) else known
+
+    return found
 
 
 def _variables(names: dict[str, Any]) -> dict[str, str]:

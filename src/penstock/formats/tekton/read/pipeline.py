@@ -17,7 +17,7 @@ from penstock.expressions.types import STR, Type, fits, list_of, optional
 from penstock.formats.tekton.outcomes import aggregate, how_many, reason, status
 from penstock.formats.tekton.read.matrix import Matrix, read_matrix
 from penstock.formats.tekton.read.mounts import Folder, join_path
-from penstock.formats.tekton.read.refs import find, guessed, plain_inputs, results_read, steps_read
+from penstock.formats.tekton.read.refs import find, guessed, paths_read, plain_inputs, results_read, steps_read
 from penstock.formats.tekton.read.scope import (
     KnownText,
     Located,
@@ -313,6 +313,8 @@ class PipelineReader:
             doc=at.word("description") or understood(at.word("displayName"), lambda _: None).fixed,
             source=at.source,
         )
+        if task.matrix is not None and any(map(task.matrix.is_number, paths_read(step))):
+            step = replace(step, each=task.matrix.numbered())
         read = steps_read(step, nodes)
         if final:
             nodes = [*(self._guard(name, outputs) for name, outputs in read.items()), *nodes]
@@ -425,11 +427,12 @@ class PipelineReader:
             task=task.task,
             embedded=task.embedded,
             given=given,
+            matrix=task.matrix,
             outer=self.around.params,
             folders=folders,
             spare=self.around.folders,
             names=names,
-            run_name=run_name(f"{self.around.prefix}-{task.name}".lstrip("-")),
+            run_name=compose([run_name(f"{self.around.prefix}-{task.name}".lstrip("-")), *_number(task)]),
             templates=templates,
             settings=settings,
             read=frozenset(self.read.get(task.name, ())),
@@ -511,6 +514,11 @@ def around(var: Var, context: TektonContext, name: str, prefix: str, bound: Cont
 def run_name(suffix: str) -> KnownText:
     run = KnownText(path_expr("run", "id"))
     return compose([run, f"-{suffix}"]) if suffix else run
+
+
+def _number(task: PipelineTask) -> list[KnownText]:
+    suffix = None if task.matrix is None else task.matrix.suffix
+    return [] if suffix is None or suffix.value == "" else [suffix]
 
 
 def _ordering(up: PipelineTask) -> frozenset[Outcome]:

@@ -70,13 +70,16 @@ def guessed(read: Mapping[str, Var]) -> dict[str, Type]:
 def steps_read(step: Step, nodes: list[Node]) -> dict[str, set[str]]:
     """Step -> its outputs that are read."""
     found: dict[str, set[str]] = {}
-    exprs = [one for _, value in step_values(step) for one in expressions(value)]
-    paths = [path for one in exprs for path in references(one.text)]
+    paths = paths_read(step)
     paths += [path for node in nodes for path in references(Expr.tree(node).text)]
     for path in paths:
         if len(path) > 3 and path[0] == "steps" and path[2] == "outputs":
             found.setdefault(path[1], set()).add(path[3])
     return found
+
+
+def paths_read(step: Step) -> list[tuple[str, ...]]:
+    return [path for _, value in step_values(step) for one in expressions(value) for path in references(one.text)]
 
 
 def plain_inputs(given: Mapping[str, KnownText]) -> tuple[Input, ...]:

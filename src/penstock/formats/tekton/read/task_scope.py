@@ -17,6 +17,7 @@ from penstock.expressions.parse import references
 from penstock.expressions.types import ANY, INT, Type
 from penstock.formats.documents import Library
 from penstock.formats.report import Report
+from penstock.formats.tekton.read.matrix import Matrix
 from penstock.formats.tekton.read.mounts import Folder, Workspace
 from penstock.formats.tekton.read.scope import (
     OBJECT,
@@ -86,6 +87,8 @@ class TaskCall:
     embedded: bool
     """The spec is embedded in the call, and sees the parameters and workspaces around it."""
     given: Mapping[str, KnownText]
+    matrix: Matrix | None = None
+    """Its parameters are among those that are given."""
     outer: Mapping[str, KnownText] = field(default_factory=dict)
     folders: Mapping[str, Folder]
     """Workspace of the task -> its folder."""
@@ -140,6 +143,8 @@ class TaskScope:
 
     def _value(self, name: str) -> KnownText | None:
         """Its value: from the call, from around an embedded spec, or its default."""
+        if self.call.matrix is not None and name in self.call.matrix.given:
+            return self.call.matrix.refill(name, self._later)
         spec = self._declared.get(name)
         given = self.call.given.get(name)
         outer = self.call.outer.get(name) if self.call.embedded else None
