@@ -9,7 +9,7 @@ import pytest
 from penstock.controller.coverage import is_gated
 from penstock.controller.objects import condition, labels_of, name_of, part, rows
 from penstock.controller.readiness import COMPLETE, LATE
-from penstock.controller.workload import timestamp
+from penstock.kueue.status import timestamp
 from tests.controller.model import Cluster, control, look
 from tests.controller.test_core import over, settle
 from tests.controller.test_eight_steps import KEYS, rounds, running, the_workload

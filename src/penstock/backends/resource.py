@@ -238,6 +238,7 @@ class ObjectAttempt:
             await self._keep_output(object_)
             raise
         if over:
+            self._begin()  # it may have been let go, and ended, between two looks
             if conditions.success is not None and conditions.success.text != "true":
                 await self._keep_output(object_)
             return True
