@@ -58,6 +58,8 @@ class AttemptSpec:
     queue: str = ""
     """Of a resource step: the queue that the run names, if no quota of ours is held for the task. A queue of the cluster is then to hold back what it
     creates. Empty: there is none, or the quota is held here."""
+    counted: bool = False
+    """A queue of the cluster has admitted its pods, and counts just these: it needs pods of its own, which go when it ends."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The secrets that the attempt is given: name -> text. They are in place already, except in the inputs of a function. Nothing that
     is kept may hold a text: only a backend that says so in its abilities gets such attempts."""

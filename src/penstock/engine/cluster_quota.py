@@ -391,6 +391,8 @@ class ClusterQuota:
         self.scheduler.touched.clear()
         return {}
 
+    counts_pods = True
+
     def placed(self, step: Step, planned: Step, key: str) -> Step:
         return self.scheduler.placed(step, planned, key)
 

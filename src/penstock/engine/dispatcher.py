@@ -155,6 +155,7 @@ class Dispatcher:
             bundle=run.bundle,
             working_directory=run.place,
             queue=_queue_elsewhere(run, task),
+            counted=self._quota is not None and self._quota.counts_pods and task.permit is not None,
         )
 
     def start(self) -> None:

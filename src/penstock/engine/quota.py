@@ -117,6 +117,11 @@ class Quota(QuotaSource, Protocol):
         """The rows of what has changed since the last time, for the number of this decision."""
         ...
 
+    @property
+    def counts_pods(self) -> bool:
+        """Does what is admitted stand for pods, which hold the quota as long as they are there?"""
+        ...
+
     def placed(self, step: Step, planned: Step, key: str) -> Step:
         """A step with what its admission adds to its pods. `planned`: as it was when quota was requested for it."""
         ...

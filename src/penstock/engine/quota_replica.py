@@ -145,6 +145,8 @@ class QuotaReplica:
             return True
         return self.scheduler.waiting_beside(key) > own
 
+    counts_pods = False
+
     def placed(self, step: Step, planned: Step, key: str) -> Step:
         """Our own flavors are names: what runs here runs where it runs."""
         return step

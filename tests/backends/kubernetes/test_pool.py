@@ -126,6 +126,14 @@ def test_calls_behind_a_url_are_the_same(cluster: FakeCluster, tmp_path: Path, m
     assert cluster.names() == []
 
 
+def test_what_a_queue_of_the_cluster_counts_has_a_pod_of_its_own(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_KUBERNETES_IMAGE", "does:succeed")
+    told(tmp_path, *specs_of(tmp_path, square, *({"x": number} for number in range(3)), counted=True))
+    assert len(cluster.made) == 3
+
+
 @pytest.mark.slow
 def test_each_way_to_end_is_told_and_the_pod_goes_on(cluster: FakeCluster, tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"12345")

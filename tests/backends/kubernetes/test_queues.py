@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,7 +81,7 @@ def fan(tmp_path: Path, more: str = "", first: str = "succeed", many: str = "suc
 
 
 @contextmanager
-def running(settings: Settings, file: str, **more: Any) -> Iterator[runs.Session]:
+def running(settings: Settings, file: str, **more: Any) -> Iterator[runs.HostedRun]:
     host = Host(settings, ON)
     submission = Submission(load(file), {}, on=ON, **more)
     functions = submission.pack(settings)
@@ -116,6 +117,30 @@ def test_kueue_admits_by_each_unit_and_nothing_is_left(
         assert [sum(held.values()) for held in kueue.held] == [5]  # one Workload, as large as the peak
     if unit == "task":
         assert {cores for held in kueue.held for cores in held.values()} == {1}
+
+
+def test_warm_pods_make_no_calls_that_kueue_has_admitted(
+    cluster: FakeCluster, kueue: FakeKueue, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warm pod stays longer than its task, on quota that is somebody else's by then."""
+    monkeypatch.setenv("PENSTOCK_KUBERNETES_IMAGE", "does:succeed")
+    monkeypatch.setenv("PENSTOCK_KUBERNETES_POD_REUSE", "1")
+    flow = """
+    from penstock import task, workflow
+
+    @task(cpu=1, cache=False)
+    def square(x: int) -> int:
+        return x * x
+
+    @workflow
+    def squares():
+        return [square(x) for x in [1, 2, 3]]
+    """
+    (tmp_path / "squares.py").write_text(textwrap.dedent(flow))
+    with running(settings, str(tmp_path / "squares.py")) as session:
+        session.wait()  # the pods do nothing, and no function has a result then
+    assert len(cluster.made) == 3, "a Job for each"
+    assert kueue.workloads() == []
 
 
 def test_pods_get_the_nodes_of_their_flavor_and_are_not_queued_again(

@@ -359,7 +359,7 @@ class Pools:
     async def _suits(self, spec: AttemptSpec, name: str) -> bool:
         if not self._around.options.reuse or not isinstance(spec.action, Function):
             return False
-        if spec.secrets or spec.step.replicas > 1:
+        if spec.secrets or spec.step.replicas > 1 or spec.counted:
             return False
         if spec.since in (0, spec.attempt):
             return True
