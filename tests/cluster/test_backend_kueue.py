@@ -12,6 +12,7 @@ import pytest
 from penstock.service import stores
 from penstock.settings import read
 from penstock.store.records import Event
+from testbed.errors import ApiError
 from testbed.instance import Testbed
 from tests.cluster.kueue_protocol import KUEUE, MERGE, Desk
 from tests.cluster.support import is_true, unique
@@ -57,9 +58,14 @@ class Queued:
     def end_pods(self) -> None:
         """Those that run for ever end."""
         for pod in self.place.pods():
-            meta = {"name": pod["metadata"]["name"], "namespace": self.place.namespace}
-            note = {"annotations": {"testbed.penstock/run-time": "100ms"}}
-            self.bed.apply([{"apiVersion": "v1", "kind": "Pod", "metadata": {**meta, **note}}])
+            path = f"/api/v1/namespaces/{self.place.namespace}/pods/{pod['metadata']['name']}"
+            try:
+                self.bed.raw(
+                    "PATCH", path, {"metadata": {"annotations": {"testbed.penstock/run-time": "100ms"}}}, MERGE
+                )
+            except ApiError as error:
+                if error.code != 404:  # it is gone
+                    raise
 
     def write(self, more: str = "", cpu: float = 1) -> None:
         self.place.write("flow.yaml", FLOW.format(more=more, cpu=cpu))
@@ -73,7 +79,7 @@ class Queued:
     def nothing_is_left(self) -> None:
         self.place.nothing_is_left()
         self.until(lambda: not self.workloads(), "the Workloads to be gone")
-        assert self.desk.used("team") == "0"
+        self.desk.until_used("0", "team")
 
     def events(self, *kinds: str) -> list[Event]:
         with stores.open_existing(read(home=str(self.place.folder / "home"))) as store:
@@ -105,7 +111,7 @@ def test_pods_are_placed_by_their_flavor_and_queued_once(queued: Queued) -> None
         assert not [key for key in (*job["metadata"]["labels"], *pod["metadata"]["labels"]) if "kueue" in key]
         queued.until(lambda: any(is_true(one, "PodsReady") for one in queued.workloads()), "PodsReady")
         assert sorted(bool(one["spec"].get("active", True)) for one in queued.workloads()) == [False, True]
-        assert queued.desk.used("team") == "1"
+        queued.desk.until_used("1", "team")
         queued.place.run("cancel", "@", "--now")
     finally:
         engine.kill()
