@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -209,7 +208,7 @@ def real(testbed: Callable[..., Testbed], tmp_path: Path) -> Place:
 
 @pytest.fixture
 def fake(testbed: Callable[..., Testbed], tmp_path: Path) -> Place:
-    return place_on(testbed("kwok", "node"), tmp_path, real=False)
+    return place_on(testbed("kwok"), tmp_path, real=False)
 
 
 # -- the real node ----------------------------------------------------------------------------------------------------
@@ -336,51 +335,3 @@ def test_a_full_quota_and_missing_rights_are_said(fake: Place) -> None:
     nobody = str(fake.bed.kubeconfig_for(f"system:serviceaccount:{fake.namespace}:default"))
     code, out, err = fake.run("run", "many.yaml", "-p", "n=[2]", "--on", "kubernetes", KUBECONFIG=nobody)
     assert code != 0 and "P721" in err and "create jobs" in err
-
-
-@pytest.mark.slow
-def test_kills_at_any_moment_start_nothing_twice(fake: Place) -> None:
-    """Counts the pods that there ever were: a task without a second pod has had its effect once."""
-    kills, tasks = int(os.environ.get("PENSTOCK_KILLS", "12")), 50
-    forever = {"metadata": {"annotations": {"testbed.penstock/run-time": "forever"}}}
-    short = {"metadata": {"annotations": {"testbed.penstock/run-time": "300ms"}}}
-    chance = random.Random(11)
-    fake.write("many.yaml", MANY)
-    seen: set[str] = set()
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.is_set():
-            seen.update(one["metadata"]["name"] for one in fake.pods())
-            over.wait(0.2)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        (fake.folder / "pods.yaml").write_text(json.dumps({**overlay(False), **forever}))
-        words = ("run", "many.yaml", "-p", f"n={list(range(tasks))}", "--on", "kubernetes")
-        began = time.monotonic()
-        for number in range(kills):
-            engine = fake.start(*words)
-            try:
-                if number == 0:
-                    fake.bed.wait(fake.jobs, "a Job")
-                    lasts = time.monotonic() - began  # this machine may be busy
-                else:
-                    time.sleep(lasts * chance.uniform(0.3, 1.7))
-            finally:
-                engine.kill()
-                engine.communicate()
-        engine = fake.start(*words)
-        fake.bed.wait(lambda: len(fake.pods()) == tasks or None, "a pod for each task")
-        named = [{"name": one["metadata"]["name"], "namespace": fake.namespace} for one in fake.pods()]
-        fake.bed.apply(
-            [{"apiVersion": "v1", "kind": "Pod", "metadata": {**meta, **short["metadata"]}} for meta in named]
-        )
-        _, err = engine.communicate(timeout=240)
-        assert engine.returncode == 0, err
-    finally:
-        over.set()
-        watcher.join()
-    assert len(seen) == tasks
-    fake.nothing_is_left()
