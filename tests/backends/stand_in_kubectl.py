@@ -67,7 +67,9 @@ def main(verb: str, *words: str) -> None:
         file.unlink()
         fail("NotFound", f"{what} not found")
     put(file, json.dumps(new))
-    print(json.dumps(new))
+    print(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [new]} if verb == "get" else new)
+    )  # as kubectl 1.36 does
 
 
 def unknown_kinds() -> list[str]:

@@ -1,5 +1,5 @@
-"""Resource steps against a stand-in for kubectl: what is asked, how answers are read, when it is over. That a real API server says
-what the stand-in says is not shown here; there is no cluster in this suite yet, it comes with the backend for Kubernetes.
+"""Resource steps against a stand-in for kubectl: what is asked, how answers are read, when it is over. That a real API server
+says the same is shown in tests/cluster/test_resource_steps.py.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Kubectl:
     async def get(self, object_: KubernetesObject) -> Any:
         """The object as the cluster has it; None if there is none."""
         result = await self._run(object_.reference, "get", "--filename", "-", "--output", "json")
-        return None if "(NotFound)" in result.err else _parsed(_checked(result))
+        return None if "(NotFound)" in result.err else _one(_checked(result))
 
     async def delete(self, object_: KubernetesObject) -> None:
         """Returns at once. An object that does not exist need not be deleted."""
@@ -152,16 +152,16 @@ class Kubectl:
         result = await self._run(object_.reference, *words, "--type=strategic")
         if "UnsupportedMediaType" in result.err or "is not supported by" in result.err:  # custom resources
             result = await self._run(object_.reference, *words, "--type=merge")
-        return _parsed(_checked(result))
+        return _one(_checked(result))
 
     async def create(self, object_: KubernetesObject) -> Any:
         """The new object; None if one of that name exists already."""
         result = await self._run(object_.text, "create", "--filename", "-", "--output", "json")
-        return None if "(AlreadyExists)" in result.err else _parsed(_checked(result))
+        return None if "(AlreadyExists)" in result.err else _one(_checked(result))
 
     async def act(self, verb: str, object_: KubernetesObject) -> Any:
         """Any other verb that takes a manifest: apply, replace."""
-        return _parsed(_checked(await self._run(object_.text, verb, "--filename", "-", "--output", "json")))
+        return _one(_checked(await self._run(object_.text, verb, "--filename", "-", "--output", "json")))
 
     async def _run(self, given: str, *words: str) -> ToolResult:
         tool = find(self._environ, "PENSTOCK_KUBECTL", ("kubectl",))
@@ -199,6 +199,14 @@ def _no_such_kind(kind: str, api: str) -> Problem:
     fix = f"install {operator}" if operator else "install the operator that brings it"
     fix += f"; if it is there, in another version: kubectl api-resources | grep {kind}"
     return Problem("P907", f"the cluster knows no {kind} of {api}", fix)
+
+
+def _one(result: ToolResult) -> Any:
+    """The object. What kubectl reads from its input it answers as a list, even if it is one."""
+    found = _parsed(result)
+    if isinstance(found, Mapping) and found.get("kind") == "List" and len(found.get("items") or ()) == 1:
+        return found["items"][0]
+    return found
 
 
 def _parsed(result: ToolResult) -> Any:
