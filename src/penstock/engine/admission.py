@@ -23,7 +23,7 @@ from penstock.graph.model import Http, Step, Suspend, Workflow
 
 if TYPE_CHECKING:  # the queues are loaded when the first step needs them
     from penstock.engine.observer import Observer
-    from penstock.engine.quota import Quota
+    from penstock.engine.quota import AdmitterQuota
     from penstock.engine.quota_replica import QuotaReplica
     from penstock.engine.reservations import Preempt, Reservations, ShrinkPace
     from penstock.engine.workflow_reservation import WorkflowReservation
@@ -78,7 +78,7 @@ class Admitter:
         now: Callable[[], float],
         *,
         capacity: Callable[[], Sequence[Any]] | None,
-        cluster: Quota | None = None,
+        cluster: AdmitterQuota | None = None,
         elsewhere: Callable[[Step], bool] = lambda step: False,
         before_request: Callable[[ActiveRun, StepState], None],
         preempt: Preempt,
@@ -105,7 +105,7 @@ class Admitter:
         self._observer = observer
         self._explains = explains
         """Record why reservations wait."""
-        self.replica: Quota | None = cluster
+        self.replica: AdmitterQuota | None = cluster
         """Opened when the first step needs it: most stores know no queues."""
         self.reservations: Reservations | None = None
         self.outdated = False
@@ -136,7 +136,7 @@ class Admitter:
             return (self.replica is not None and self.replica.configured) or not self._elsewhere(step)
         return self._strict and self.replica is not None and self.replica.holds_all(step.queue or workflow.queue)
 
-    def open(self) -> Quota:
+    def open(self) -> AdmitterQuota:
         if self.replica is None:
             defaults = () if self._capacity is None else self._capacity()
             self.replica = self._journal.read(lambda: self._load(defaults))
@@ -150,7 +150,7 @@ class Admitter:
         replica.load(self._now())
         return replica
 
-    def _reservations(self, replica: Quota) -> Reservations:
+    def _reservations(self, replica: AdmitterQuota) -> Reservations:
         if self.reservations is None:
             from penstock.engine.reservations import Reservations
 
@@ -205,7 +205,7 @@ class Admitter:
         at = replica.scheduler.next_time(now)
         self._set_alarm(at if again is None else again if at is None else min(at, again), now)
 
-    def _catch_up(self, replica: Quota, now: float) -> set[str]:
+    def _catch_up(self, replica: AdmitterQuota, now: float) -> set[str]:
         """Nobody else decides before this transaction ends. Returns the Workloads that others have changed."""
 
         def take() -> set[str]:
@@ -245,7 +245,7 @@ class Admitter:
             if not intake:
                 del self._intake[run.number]
 
-    def _settle(self, replica: Quota, reservations: Reservations, news: set[str], now: float) -> float | None:
+    def _settle(self, replica: AdmitterQuota, reservations: Reservations, news: set[str], now: float) -> float | None:
         """Let the scheduler decide and act on it, until nothing more follows. When to decide again, if that is known."""
         scheduler = replica.scheduler
         again = None
@@ -261,7 +261,7 @@ class Admitter:
             again = now + PAUSE
         return again
 
-    def _ask_checks(self, replica: Quota, reservations: Reservations, now: float) -> None:
+    def _ask_checks(self, replica: AdmitterQuota, reservations: Reservations, now: float) -> None:
         """Workloads that have quota and wait for checks: the checks are asked again."""
         scheduler = replica.scheduler
         if not scheduler.checks:
@@ -278,7 +278,7 @@ class Admitter:
                     if result.state != state or result.message != workload.check_messages.get(name, ""):
                         scheduler.set_check(allocation.key, name, result.state, now, message=result.message)
 
-    def _record(self, replica: Quota, reservations: Reservations, now: float) -> None:
+    def _record(self, replica: AdmitterQuota, reservations: Reservations, now: float) -> None:
         if self._explains:
             recently = self._explained_at <= now < self._explained_at + PAUSE
             if not recently:
@@ -348,7 +348,7 @@ class Admitter:
             self.outdated = True
 
 
-def _has_checks(replica: Quota, key: str) -> bool:
+def _has_checks(replica: AdmitterQuota, key: str) -> bool:
     if not replica.scheduler.checks:
         return False
     workload = replica.scheduler.workloads.get(key)

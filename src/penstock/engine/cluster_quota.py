@@ -33,7 +33,7 @@ from penstock.engine.podsets import amounts, placement_fields
 from penstock.graph.model import Placement, Step, Toleration
 from penstock.kubernetes.objects import Object, condition, holds, is_deleted, part
 from penstock.kueue import wanted as kueue
-from penstock.kueue.injection import Injection, injections
+from penstock.kueue.injection import PodInjection, injections
 from penstock.kueue.status import seconds
 from penstock.kueue.wanted import SHAPE, Wanted
 
@@ -149,7 +149,7 @@ class ClusterScheduler:
         self._fresh: set[str] = set()
         """Runs that have only just begun to ask."""
         self._runs: set[str] = set()
-        self._injected: dict[str, list[Injection]] = {}
+        self._injected: dict[str, list[PodInjection]] = {}
         self._moves = False
         """Something has changed since the last look: reasons of waits may be others in a moment."""
 
@@ -425,7 +425,7 @@ def run_of(workload: Workload) -> str:
     return workload.name.partition("/")[0]
 
 
-def injected(step: Step, more: Injection) -> Step:
+def injected(step: Step, more: PodInjection) -> Step:
     """A step whose pods are as the admission wants them."""
     if more.node_selector or more.tolerations:
         own = step.placement or Placement()

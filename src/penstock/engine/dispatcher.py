@@ -26,7 +26,7 @@ from penstock.engine.file_claims import FileClaims
 from penstock.engine.journal import Journal
 from penstock.engine.maker import with_maker
 from penstock.engine.outcomes import said
-from penstock.engine.quota import Quota
+from penstock.engine.quota import AdmitterQuota
 from penstock.engine.run_names import origin
 from penstock.engine.single_flight import Owner, SingleFlight
 from penstock.engine.steps import Task
@@ -53,7 +53,7 @@ class Dispatcher:
         chance: Callable[[], float],
         fetch: Callable[[Stored], Any],
         deadlines: Deadlines,
-        quota: Quota | None = None,
+        quota: AdmitterQuota | None = None,
     ) -> None:
         """`quota`: that of a cluster, which says more about the machines for a task."""
         self._journal = journal

@@ -70,7 +70,7 @@ from penstock.store.records import Fenced, RunRecord, RunRequest
 if TYPE_CHECKING:
     from penstock.engine.cluster_quota import ClusterQueues
     from penstock.engine.observer import Observer
-    from penstock.engine.quota import Quota
+    from penstock.engine.quota import AdmitterQuota
     from penstock.engine.reservations import ShrinkPace
     from penstock.store.protocols import EngineStore
 
@@ -143,7 +143,9 @@ class Engine:
         self.locks = LockManager(store.locks, self.journal, names, self.timers, self.runs, self._priority_of)
         self.deadlines = Deadlines(self.timers, now, self._waits_at_first, partial(self._stop_tasks, grace=GRACE))
         self.cluster = cluster
-        quota = None if cluster is None else self._quota_of(cluster)
+        quota = None
+        if cluster is not None:
+            quota = _quota_of(cluster, self.timers, lambda: self.admission.decided_elsewhere())
         self.dispatcher = Dispatcher(
             self.journal, self.pool, self.flights, self.timers, now, chance, self.fetch, self.deadlines, quota
         )
@@ -186,18 +188,6 @@ class Engine:
         """Summaries wait to be written with the next transaction."""
         self._asked = 0
         """Number of the last request that was handled."""
-
-    def _quota_of(self, cluster: ClusterQueues) -> Quota:
-        from penstock.engine.cluster_quota import ClusterQuota
-
-        loop = asyncio.get_running_loop()
-
-        def changed() -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self.timers.later, self.admission.decided_elsewhere)
-
-        cluster.start(changed)
-        return ClusterQuota(cluster)
 
     def fetch(self, stored: Stored) -> Any:
         return load_value(stored, self.blobs, self.home / "work")
@@ -607,3 +597,17 @@ class Engine:
         for run in (*lost, *ended):
             run.finished.set()
         self.inbox.wake()
+
+
+def _quota_of(cluster: ClusterQueues, timers: TurnTimers, decided: Callable[[], None]) -> AdmitterQuota:
+    """`decided`: called in the engine's thread when the cluster has decided something."""
+    from penstock.engine.cluster_quota import ClusterQuota
+
+    loop = asyncio.get_running_loop()
+
+    def changed() -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(timers.later, decided)
+
+    cluster.start(changed)
+    return ClusterQuota(cluster)

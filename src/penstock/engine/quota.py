@@ -89,7 +89,7 @@ class QuotaSource(Protocol):
         ...
 
 
-class Quota(QuotaSource, Protocol):
+class AdmitterQuota(QuotaSource, Protocol):
     """And what the Admitter needs."""
 
     version: int

@@ -11,14 +11,14 @@ from penstock.kueue.wanted import flavors
 
 
 @dataclass(frozen=True, slots=True)
-class Injection:
+class PodInjection:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, Any], ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-def injections(seen: Object, known: Mapping[str, Object]) -> list[Injection]:
+def injections(seen: Object, known: Mapping[str, Object]) -> list[PodInjection]:
     """For each pod set. `known`: the ResourceFlavors, by name."""
     found = []
     for number, one in enumerate(rows(seen, "spec", "podSets")):
@@ -31,7 +31,7 @@ def injections(seen: Object, known: Mapping[str, Object]) -> list[Injection]:
             if update.get("name") == one.get("name")
         ]
         found.append(
-            Injection(
+            PodInjection(
                 _merged([part(source, "nodeLabels") for source in sources], updates, "nodeSelector"),
                 _tolerations([*sources, *updates]),
                 _merged([], updates, "labels"),

@@ -15,7 +15,7 @@ from penstock.admission.model import PodSet, Workload
 from penstock.engine.cluster_quota import ClusterQuota, clear, injected, queue_named
 from penstock.graph import model
 from penstock.kubernetes.objects import Object, Write, annotations_of, condition, holds, labels_of, part, rows
-from penstock.kueue.injection import Injection, injections
+from penstock.kueue.injection import PodInjection, injections
 from penstock.kueue.wanted import ENGINE, PLACE, Wanted, is_admitted, is_occupied, next_write, waits_for
 
 Dict = dict[str, Any]
@@ -317,7 +317,7 @@ def test_pods_get_what_flavors_and_checks_say() -> None:
         },
     }
     (more,) = injections(seen, {"f": FLAVOR})
-    assert more == Injection({"pool": "f", "zone": "z"}, ({"key": "f"},), {"a": "b"}, {})
+    assert more == PodInjection({"pool": "f", "zone": "z"}, ({"key": "f"},), {"a": "b"}, {})
     own = model.Placement(node_selector={"disk": "ssd"}, tolerations=(model.Toleration(key="own"),))
     step = model.Step(
         name="s", action=model.Script(source="x"), placement=own, extra={"metadata": {"labels": {"c": "d"}}}

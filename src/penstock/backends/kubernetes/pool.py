@@ -26,7 +26,7 @@ from penstock.backends.kubernetes.logs import PodLog
 from penstock.backends.kubernetes.mailbox import Mailbox
 from penstock.backends.kubernetes.manifest import DAY, warm_job_of
 from penstock.backends.kubernetes.outcome import Ended
-from penstock.backends.kubernetes.warm import MOST, Call, WarmPod
+from penstock.backends.kubernetes.warm import MOST, WarmCall, WarmPod
 from penstock.backends.kubernetes.work import fixed_env, warm_work_of
 from penstock.backends.local.function_table import FunctionTable
 from penstock.errors import Problem, UserError
@@ -45,11 +45,11 @@ _log = logging.getLogger(__name__)
 
 
 class Pool:
-    """A Keeper."""
+    """A WarmPodOwner."""
 
     def __init__(self, pools: Pools, around: Surroundings, shape: str) -> None:
         self.shape = shape
-        self.waiting: deque[Call] = deque()
+        self.waiting: deque[WarmCall] = deque()
         self.pods: list[WarmPod] = []
         self._pools = pools
         self._around = around
@@ -60,11 +60,11 @@ class Pool:
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    def enter(self, call: Call) -> None:
+    def enter(self, call: WarmCall) -> None:
         self.waiting.append(call)
         self._pump_soon()
 
-    def stop(self, call: Call, grace: float) -> None:
+    def stop(self, call: WarmCall, grace: float) -> None:
         if call in self.waiting:
             self.waiting.remove(call)
             call.cancel()
@@ -93,7 +93,7 @@ class Pool:
         if not self.waiting and any(not pod.given for pod in up):
             self._share(up)
 
-    def _has_room(self, pod: WarmPod, call: Call) -> bool:
+    def _has_room(self, pod: WarmPod, call: WarmCall) -> bool:
         if not pod.given:
             return True
         fits = len(pod.given) < 2 * MOST and pod.load + call.known.estimate < pod.pace.ahead
@@ -115,10 +115,10 @@ class Pool:
 
     # -- what pods tell -----------------------------------------------------------------------------------------------
 
-    def ended(self, pod: WarmPod, call: Call, end: Mapping[str, Any], log: int) -> None:
+    def ended(self, pod: WarmPod, call: WarmCall, end: Mapping[str, Any], log: int) -> None:
         self._pools.ended(pod, call, end, log)
 
-    def again(self, calls: list[Call]) -> None:
+    def again(self, calls: list[WarmCall]) -> None:
         for call in reversed(calls):
             call.pod, call.recalled, call.began = None, False, None
             if call.stopped:
@@ -226,7 +226,7 @@ class Pools:
         pod = self._found.pop(key, None)
         if pod is None and not await self._suits(spec, attempt.name):
             return None
-        call = Call(spec, key, self._functions.of(spec), attempt.changed)
+        call = WarmCall(spec, key, self._functions.of(spec), attempt.changed)
         if pod is not None and pod.attach(call):
             self._dead.add(pod.engine)
             self.begin(pod)
@@ -316,7 +316,7 @@ class Pools:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def ended(self, pod: WarmPod, call: Call, end: Mapping[str, Any], log: int) -> None:
+    def ended(self, pod: WarmPod, call: WarmCall, end: Mapping[str, Any], log: int) -> None:
         report = AttemptEnded(id=call.spec.id, outcome=Outcome(end["outcome"]))
         for name in ("outputs", "exit_code", "exception", "message", "traceback", "seconds", "lost"):
             if name in end:
@@ -330,7 +330,7 @@ class Pools:
         self._kept[call.spec.id] = (pod, call.key)
         call.end(report)
 
-    def note(self, call: Call, why: str) -> None:
+    def note(self, call: WarmCall, why: str) -> None:
         """In the log of a call that waits; each line once."""
         name = log_name(call.spec)
         if call.key not in self._logs:
@@ -367,19 +367,19 @@ class Pools:
         job = await asked(self._around, _log.info, self._around.cluster.found, name)
         return job is None
 
-    def enter(self, call: Call) -> None:
+    def enter(self, call: WarmCall) -> None:
         try:
             self._pool(call).enter(call)
         except Exception as error:  # no image, no artifact store in reach
             call.end(AttemptEnded(id=call.spec.id, outcome=Outcome.ERRORED, message=str(error)))
 
-    def _pool(self, call: Call) -> Pool:
+    def _pool(self, call: WarmCall) -> Pool:
         shape = self._shape(call.spec)
         if shape not in self._pools:
             self._pools[shape] = Pool(self, self._around, shape)
         return self._pools[shape]
 
-    def _stop(self, call: Call, grace: float) -> None:
+    def _stop(self, call: WarmCall, grace: float) -> None:
         if call.pod is not None and not call.pod.mine and not call.pod.gone:
             call.pod.stop(call, grace)
         else:
@@ -403,15 +403,15 @@ class Pools:
 
 
 class _Heir:
-    """A Keeper for a pod of another engine. It gets no more calls, and what it has not begun goes to pods of ours."""
+    """A WarmPodOwner for a pod of another engine. It gets no more calls, and what it has not begun goes to pods of ours."""
 
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
 
-    def ended(self, pod: WarmPod, call: Call, end: Mapping[str, Any], log: int) -> None:
+    def ended(self, pod: WarmPod, call: WarmCall, end: Mapping[str, Any], log: int) -> None:
         self._pools.ended(pod, call, end, log)
 
-    def again(self, calls: list[Call]) -> None:
+    def again(self, calls: list[WarmCall]) -> None:
         for call in calls:
             call.pod = None
             if call.stopped:

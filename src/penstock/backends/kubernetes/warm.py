@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class EnginePace:
     """Seconds."""
 
     first: float
@@ -56,12 +56,12 @@ class Pace:
     """The calls that a pod has take about so long: at least two of them, for the one that it makes and the next one."""
 
 
-HERE: Final = Pace(0.02, 0.2, 0.5, 0.5)
-FAR: Final = Pace(0.2, 2.0, 5.0, 3.0)
+HERE: Final = EnginePace(0.02, 0.2, 0.5, 0.5)
+FAR: Final = EnginePace(0.2, 2.0, 5.0, 3.0)
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class WarmCall:
     """An attempt that a warm pod makes."""
 
     spec: AttemptSpec
@@ -89,12 +89,12 @@ class Call:
         self.end(AttemptEnded(id=self.spec.id, outcome=Outcome.CANCELLED, message="stopped before it began"))
 
 
-class Keeper(Protocol):
+class WarmPodOwner(Protocol):
     """What a pod tells."""
 
-    def ended(self, pod: WarmPod, call: Call, end: Mapping[str, Any], log: int) -> None: ...
+    def ended(self, pod: WarmPod, call: WarmCall, end: Mapping[str, Any], log: int) -> None: ...
 
-    def again(self, calls: list[Call]) -> None:
+    def again(self, calls: list[WarmCall]) -> None:
         """They have not begun, and the pod will not begin them."""
 
     def changed(self) -> None:
@@ -129,7 +129,7 @@ class WarmPod:
     def __init__(
         self,
         around: Surroundings,
-        keeper: Keeper,
+        keeper: WarmPodOwner,
         name: str,
         job: Callable[[], dict[str, Any]] | None,
         uid: str = "",
@@ -145,7 +145,7 @@ class WarmPod:
         """Does nothing come from it any more? And is everybody told?"""
         self.begun: set[str] = set()
         """What it may have begun and has not told the end of, when it is gone."""
-        self.given: dict[str, Call] = {}
+        self.given: dict[str, WarmCall] = {}
         self.load = 0.0
         self.since = 0.0
         """Loop time of the last letter with calls, or with ends."""
@@ -161,7 +161,7 @@ class WarmPod:
         self._uid = uid
         self._mail = Mailbox(around.context.blobs.root, around.owner, name)
         self.pace = FAR if self._mail.is_remote else HERE
-        self._unsent: list[Call] = []
+        self._unsent: list[WarmCall] = []
         self._stops: list[tuple[str, float | None]] = []
         self._late: float | None = None
         """When it is deleted, unless the calls that it was told to stop have ended."""
@@ -175,7 +175,7 @@ class WarmPod:
 
     # -- what the pool calls ------------------------------------------------------------------------------------------
 
-    def give(self, call: Call) -> None:
+    def give(self, call: WarmCall) -> None:
         call.pod, call.cost = self, call.known.estimate
         self.given[call.key] = call
         self.load += call.cost
@@ -183,7 +183,7 @@ class WarmPod:
         self._unsent.append(call)
         self.changed.set()
 
-    def stop(self, call: Call, grace: float) -> None:
+    def stop(self, call: WarmCall, grace: float) -> None:
         if call in self._unsent:
             self._unsent.remove(call)
             self._forget(call)
@@ -241,7 +241,7 @@ class WarmPod:
         self.unknown |= set(self.results)
         self._heard = numbers[-1] + 1 if numbers else 0
 
-    def attach(self, call: Call) -> bool:
+    def attach(self, call: WarmCall) -> bool:
         """Goes on with a call of another engine's pod. False: that pod is gone and has not begun it."""
         end = self.results.get(call.key)
         if end is not None:
@@ -364,7 +364,7 @@ class WarmPod:
                 self.begun = set(self.given)
                 await asyncio.sleep(0.2)
         unsent = {call.key for call in self._unsent}
-        again: list[Call] = []
+        again: list[WarmCall] = []
         for call in list(self.given.values()):
             self._forget(call)
             self.unknown.discard(call.key)
@@ -380,7 +380,7 @@ class WarmPod:
             self._keeper.again(again)
         await self.remove()
 
-    def _lost(self, call: Call, how: Ended) -> AttemptEnded:
+    def _lost(self, call: WarmCall, how: Ended) -> AttemptEnded:
         loop = asyncio.get_running_loop()
         said = how.message or "the pod that made this call has ended"
         ended = AttemptEnded(id=call.spec.id, outcome=Outcome.ERRORED, message=said, lost=True)
@@ -436,7 +436,7 @@ class WarmPod:
         for box, number in letters:
             self._mail.drop(box, number)
 
-    def _post(self, calls: list[Call], stops: list[tuple[str, float | None]]) -> dict[str, str]:
+    def _post(self, calls: list[WarmCall], stops: list[tuple[str, float | None]]) -> dict[str, str]:
         """Blocks. Returns the calls that cannot be made, with the reason."""
         letter, wrong = [], {}
         for call in calls:
@@ -502,20 +502,20 @@ class WarmPod:
         elif self.mine:
             self._drops.append(("out", number))
 
-    def _taken_back(self, call: Call) -> None:
+    def _taken_back(self, call: WarmCall) -> None:
         if call.stopped:
             call.cancel()
         else:
             self._keeper.again([call])
 
-    def _forget(self, call: Call) -> None:
+    def _forget(self, call: WarmCall) -> None:
         self.given.pop(call.key, None)
         self.load = max(0.0, self.load - call.cost) if self.given else 0.0
         if not any(one.stopped for one in self.given.values()):
             self._late = None
 
 
-def _write(around: Surroundings, call: Call, end: Mapping[str, Any]) -> int:
+def _write(around: Surroundings, call: WarmCall, end: Mapping[str, Any]) -> int:
     """The log of a call, below the home. Returns its length."""
     log = end.get("log")
     if not log:

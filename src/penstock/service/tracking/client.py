@@ -1,6 +1,6 @@
 """MLflow's REST API, as far as runs need it, by the standard library. Called by teller and sender, in the sender's thread.
 
-A call either is done, or raises Away (the server cannot be reached, or not now, or not with these credentials: later, the same again), or Refused (it
+A call either is done, or raises Away (the server cannot be reached, or not now, or not with these credentials: later, the same again), or TrackingRefused (it
 will never take this). Calls are made so that doing one twice does no harm, but `create`: see teller.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
-from penstock.service.tracking.target import Credentials, Target
+from penstock.service.tracking.target import Credentials, TrackingTarget
 
 TIMEOUT = 30.0
 _API = "/api/2.0/mlflow"
@@ -31,7 +31,7 @@ class Away(Exception):
     """Not now. The message is a sentence, without secrets."""
 
 
-class Refused(Exception):
+class TrackingRefused(Exception):
     """Never. The message is the server's."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -55,7 +55,7 @@ class ServerRun(NamedTuple):
 
 
 class MlflowClient:
-    def __init__(self, target: Target, timeout: float) -> None:
+    def __init__(self, target: TrackingTarget, timeout: float) -> None:
         self.url = target.url
         self._timeout = timeout
         self._hidden = [text for text in (target.credentials.password, target.credentials.token) if text]
@@ -79,12 +79,12 @@ class MlflowClient:
             try:
                 query = urllib.parse.urlencode({"experiment_name": name})
                 return str(self._json("GET", f"/experiments/get-by-name?{query}")["experiment"]["experiment_id"])
-            except Refused as error:
+            except TrackingRefused as error:
                 if error.code != "RESOURCE_DOES_NOT_EXIST":
                     raise
             try:
                 return str(self._json("POST", "/experiments/create", {"name": name})["experiment_id"])
-            except Refused as error:
+            except TrackingRefused as error:
                 if error.code != "RESOURCE_ALREADY_EXISTS":
                     raise
         raise Away(f"the experiment {name!r} is neither there nor can it be made")  # pragma: no cover
@@ -143,9 +143,9 @@ class MlflowClient:
         self._json("POST", "/runs/delete", {"run_id": run})
 
     def put(self, artifacts: str, path: str, content: bytes | BinaryIO, size: int) -> None:
-        """A file of a run. Raises Refused too if the server takes none."""
+        """A file of a run. Raises TrackingRefused too if the server takes none."""
         if not artifacts.startswith(_SCHEME):
-            raise Refused(
+            raise TrackingRefused(
                 "NOT_PROXIED",
                 f"the server does not take files itself: those of this run are at {artifacts.partition(':')[0]}:",
             )
@@ -197,7 +197,7 @@ class MlflowClient:
             broken = isinstance(reason, ConnectionResetError | BrokenPipeError | http.client.HTTPException)
             raise (_BrokenOff if broken else Away)(said) from None
 
-    def _judged(self, error: urllib.error.HTTPError) -> Away | Refused:
+    def _judged(self, error: urllib.error.HTTPError) -> Away | TrackingRefused:
         text = b""
         with suppress(OSError, http.client.HTTPException):
             text = error.read(4000)
@@ -214,7 +214,7 @@ class MlflowClient:
         if error.code >= 500 or error.code in _LATER:
             return Away(f"{self.url} answers {error.code} {error.reason}")
         if isinstance(said, dict) and "error_code" in said:
-            return Refused(str(said["error_code"]), self._clean(str(said.get("message", ""))[:500]))
+            return TrackingRefused(str(said["error_code"]), self._clean(str(said.get("message", ""))[:500]))
         return Away(f"what answers at {self.url} is no tracking server of MLflow: {error.code} {error.reason}")
 
     def _clean(self, text: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from penstock.errors import PenstockError
 from penstock.service import stores
 from penstock.service.tracking.client import TIMEOUT, Away, MlflowClient
-from penstock.service.tracking.target import Target
+from penstock.service.tracking.target import TrackingTarget
 from penstock.service.tracking.teller import RunTeller
 from penstock.settings import Settings
 from penstock.store import liveness
@@ -46,7 +46,7 @@ class Told:
 
 
 class Sender:
-    def __init__(self, settings: Settings, target: Target, timeout: float = TIMEOUT) -> None:
+    def __init__(self, settings: Settings, target: TrackingTarget, timeout: float = TIMEOUT) -> None:
         self.target = target
         self._timeout = timeout
         self.trouble = ""

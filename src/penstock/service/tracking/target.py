@@ -37,7 +37,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class TrackingTarget:
     url: str
     """Without a password."""
     experiment: str = ""
@@ -55,7 +55,7 @@ def is_off(environ: Mapping[str, str]) -> bool:
     return environ.get("PENSTOCK_MLFLOW", "").strip().lower() in _OFF
 
 
-def configured(environ: Mapping[str, str] | None = None, folder: Path | None = None) -> Target | None:
+def configured(environ: Mapping[str, str] | None = None, folder: Path | None = None) -> TrackingTarget | None:
     """None: none. Raises UserError if what is written is no server."""
     env = os.environ if environ is None else environ
     if is_off(env):
@@ -81,7 +81,7 @@ def configured(environ: Mapping[str, str] | None = None, folder: Path | None = N
         authority=env.get("MLFLOW_TRACKING_SERVER_CERT_PATH", ""),
         certificate=env.get("MLFLOW_TRACKING_CLIENT_CERT_PATH", ""),
     )
-    return Target(url=plain, experiment=named.strip(), largest=_largest(env), credentials=given)
+    return TrackingTarget(url=plain, experiment=named.strip(), largest=_largest(env), credentials=given)
 
 
 def _largest(env: Mapping[str, str]) -> int:

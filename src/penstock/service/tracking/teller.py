@@ -21,7 +21,7 @@ from penstock.graph.paths import parents, step_of
 from penstock.graph.stored import Stored
 from penstock.service import stores
 from penstock.service.tracking import entries
-from penstock.service.tracking.client import Away, MlflowClient, Refused, ServerRun
+from penstock.service.tracking.client import Away, MlflowClient, ServerRun, TrackingRefused
 from penstock.service.tracking.entries import Entries, FileEntry
 from penstock.settings import Settings
 from penstock.store.records import Event, RunRecord, TrackedRun
@@ -156,13 +156,13 @@ class RunTeller:
             try:
                 self._experiment = self._experiment or self._client.experiment(self._experiment_name)
                 found = list(self._client.search(self._experiment, self._tags))
-            except Refused as error:
+            except TrackingRefused as error:
                 raise Away(f"{self._client.url} has no experiment {self._experiment_name!r}: {error}") from None
             known: dict[str, ServerRun] = {}
             # Of two for the same task, the one that we have told something is kept; the other was made by a call whose answer was lost.
             for one in sorted(found, key=lambda one: (one.id in self._told, one.entries), reverse=True):
                 if known.setdefault(one.tags.get("penstock.task", ""), one) is not one:
-                    with suppress(Refused):
+                    with suppress(TrackingRefused):
                         self._client.delete(one.id)
             self._known = known
             self._told |= {one.id for one in known.values()}
@@ -180,7 +180,7 @@ class RunTeller:
             except Away:
                 self._known, self.uncertain = None, True
                 raise
-            except Refused as error:  # such as an experiment that was deleted there: no event can be told
+            except TrackingRefused as error:  # such as an experiment that was deleted there: no event can be told
                 raise Away(f"{self._client.url} takes no run in {self._experiment_name!r}: {error}") from None
             known[path] = made
             self._told.add(made.id)
@@ -216,7 +216,7 @@ class RunTeller:
     # -- what is known of one -----------------------------------------------------------------------------------------
 
     def _say(self, one: ServerRun, status: str, end: float | None = None) -> None:
-        with suppress(Refused):  # somebody has deleted the run there: that is their will
+        with suppress(TrackingRefused):  # somebody has deleted the run there: that is their will
             self._client.update(one.id, status, end)
 
     def _give(self, one: ServerRun, told: Entries, at: float) -> None:
@@ -239,7 +239,7 @@ class RunTeller:
             self._client.log(one.id, params, [(name, value, at) for name, value in metrics.items()], tags)
 
         if len(params) + len(metrics) + len(tags) <= _TOGETHER:
-            with suppress(Refused):
+            with suppress(TrackingRefused):
                 if params or metrics or tags:
                     send(params, metrics, tags)
                 return
@@ -252,7 +252,7 @@ class RunTeller:
             refused += _one_by_one(part, lambda some: send({}, {}, some))
         if refused:
             said = entries.cut("; ".join(refused), entries.LONGEST_TAG)
-            with suppress(Refused):
+            with suppress(TrackingRefused):
                 send({}, {}, {"penstock.refused": said})
 
     def _send(self, one: ServerRun, file: FileEntry) -> str:
@@ -273,7 +273,7 @@ class RunTeller:
                 with open(copy, "rb") as opened:
                     self._client.put(one.artifacts, path, opened, copy.stat().st_size)
             return ""
-        except (Refused, UserError, OSError) as error:
+        except (TrackingRefused, UserError, OSError) as error:
             return f"{shown}: not sent: {error}"
 
 
@@ -302,7 +302,7 @@ def _one_by_one(part: dict[str, Any], send: Callable[[dict[str, Any]], None]) ->
     try:
         send(part)
         return []
-    except Refused as error:
+    except TrackingRefused as error:
         if len(part) > 1:
             return [why for name, value in part.items() for why in _one_by_one({name: value}, send)]
         ((name, value),) = part.items()
