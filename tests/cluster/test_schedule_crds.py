@@ -27,7 +27,7 @@ from tests.scheduling import samples, test_corpus
 Data = dict[str, Any]
 Case = tuple[str, Document, Library]
 FAULT = re.compile(
-    r'(unknown field "[^"]*"|duplicate field "[^"]*"|[\w.$/\[\]"-]+: '
+    r'(unknown field "[^"]*"|duplicate field "[^"]*"|[\w$][\w.$/\[\]"-]*: '
     r"(?:Invalid value|Required value|Duplicate value|Forbidden|Unsupported value|Too long|Too many|Not found))"
 )
 SELECTOR = {"selector": {"matchLabels": {"team": "a"}}}
