@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from testbed.errors import ApiError
+from penstock.controller.names import MANAGER
+from testbed.errors import ApiError, TestbedError
 from testbed.instance import Testbed
 from tests.cluster.argo_runs import RUN_TIME, create, fake, flow, node, path, pods, step, until, until_over
 from tests.cluster.controlled import Controlled, Witness
@@ -63,6 +65,24 @@ def is_now(desk: Desk, stage: str, kind: str) -> bool:
 def pending(desk: Desk, stage: str) -> bool:
     found = workloads(desk).get(stage)
     return found is not None and condition(found, "QuotaReserved").get("reason") == "Pending"
+
+
+def is_told(desk: Desk, kind: str, name: str, *reasons: str) -> None:
+    """The controller's Events on a workflow have these reasons, sooner or later."""
+    told: set[str] = set()
+
+    def look() -> bool:
+        found = desk.read(desk.path("events", api="/apis/events.k8s.io/v1"))["items"]
+        mine = [one for one in found if (one["regarding"]["kind"], one["regarding"]["name"]) == (kind, name)]
+        told.update(one["reason"] for one in mine if one.get("reportingController") == MANAGER)
+        return told >= set(reasons)
+
+    try:
+        desk.bed.wait(look, "Events", 15)
+    except TestbedError as error:
+        raise AssertionError(
+            f"Events on {kind} {name}: {sorted(told)}, and not {sorted(set(reasons) - told)}"
+        ) from error
 
 
 def finished(desk: Desk) -> bool:
@@ -138,6 +158,7 @@ def test_an_evicted_stage_is_stopped_goes_back_in_line_and_continues(bed: Testbe
         found = until_over(bed, desk.namespace, "w")
     assert found["status"]["phase"] == "Succeeded", found["status"].get("message")
     assert node(found, "a")["startedAt"] == node(before, "a")["startedAt"]
+    is_told(desk, "Workflow", "w", "Queued", "Admitted", "Released", "Evicted")
     witness.check()
 
 
@@ -155,6 +176,32 @@ def test_an_eviction_uses_up_no_retry(bed: Testbed, desk: Desk, limit: int) -> N
     found = until_over(bed, desk.namespace, "w")
     assert found["status"]["phase"] == "Succeeded", found["status"].get("message")
     assert not [one for one in found["status"]["nodes"].values() if "(1)" in one["displayName"]]
+
+
+@pytest.mark.parametrize("where", ["template", "workflow"])
+def test_a_time_limit_and_an_eviction(bed: Testbed, desk: Desk, where: str) -> None:
+    """The pods run for six seconds, the limit is ten, and the quota is away until these are over. A template's limit begins anew with its pods; the
+    workflow's runs on: then it fails, and holds nothing."""
+    desk.queue("main", "2", preemption={"withinClusterQueue": "LowerPriority"})
+    long = needs(fake("long", run_time="6s"), "1")
+    document = flow("w", [loop("b", "long", "x", "y")], long)
+    if where == "template":
+        long["timeout"] = "10s"
+    else:
+        document["spec"]["activeDeadlineSeconds"] = 10
+    with Witness(bed, desk.namespace) as witness:
+        create(bed, desk.namespace, queued(document))
+        bed.wait(lambda: is_now(desk, "main[0]", "PodsReady"), "its pods to be ready", 60)
+        over = time.monotonic() + 11  # it was reached before that
+        desk.workload("urgent", count=2, cpu="1", priority=100)
+        bed.wait(lambda: holds(desk.get("urgent"), "Admitted"), "the urgent one to be admitted", 60)
+        bed.wait(lambda: time.monotonic() > over, "the time limit to be over")
+        desk.finish("urgent")
+        found = until_over(bed, desk.namespace, "w")
+        bed.wait(lambda: finished(desk), "all Workloads to be finished", 60)
+    assert (found["status"]["phase"] == "Succeeded") is (where == "template"), found["status"].get("message")
+    desk.until_used("0")
+    witness.check()
 
 
 def test_by_task_each_pod_waits_for_itself(bed: Testbed, desk: Desk) -> None:

@@ -1,9 +1,10 @@
 """Argo's and Tekton's documents on the real controllers and the real Kueue: with a queue's label, under the controller, they end as they do
 without it, and at no moment do their pods ask for more than their admitted Workloads hold.
 
-By default a sample that a seed has chosen (PENSTOCK_COMPARE_SEED), and first a queue that is never full, then one in which stages wait for one
-another. PENSTOCK_COMPARE=all plays everything, with more passes for each document. The documents are those below `argo` and `tekton` of
-PENSTOCK_CORPUS. PENSTOCK_COMPARE_UNIT queues them by another unit.
+First without a queue, then in one that is never full, then in one in which stages wait for one another. By default a sample that a seed has chosen
+(PENSTOCK_COMPARE_SEED) of ../shared/corpus; with PENSTOCK_CORPUS=FOLDER every document below `argo` and `tekton` in it; with PENSTOCK_COMPARE=all
+every document, and in more passes each. Then what no time was left for is listed; with PENSTOCK_COMPARE_STRICT=1 it fails the test.
+PENSTOCK_COMPARE_SECONDS: for each of the three times. PENSTOCK_COMPARE_UNIT queues them by another unit.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from tests.cluster.agreement.labelled import Report, asking, cluster_queue, play
 from tests.cluster.agreement.play import Play, There, here
 from tests.cluster.controlled import Controlled
 
-ALL = os.environ.get("PENSTOCK_COMPARE") == "all"
+MORE = os.environ.get("PENSTOCK_COMPARE") == "all"
+ALL = MORE or "PENSTOCK_CORPUS" in os.environ
+STRICT = os.environ.get("PENSTOCK_COMPARE_STRICT") == "1"
 SEED = int(os.environ.get("PENSTOCK_COMPARE_SEED", "1"))
 SAMPLE = int(os.environ.get("PENSTOCK_COMPARE_FILES", "24"))
 """Files."""
-SECONDS = 3600.0 if ALL else 40.0
+SECONDS = float(os.environ.get("PENSTOCK_COMPARE_SECONDS") or (3600 if ALL else 40))
 """For each of the three times that they are played."""
 AT_ONCE = 24
 UNIT = os.environ.get("PENSTOCK_COMPARE_UNIT", "stage")
@@ -39,7 +42,7 @@ def test_runs_end_with_a_queue_as_without(testbed: Callable[..., Testbed], capsy
     chosen = every if ALL else sorted(random.Random(SEED).sample(every, min(SAMPLE, len(every))))
     bed = testbed("kueue", "kwok", "argo", "tekton", nodes=4, tekton={"features": tekton.FEATURES})
     found, unread = examples.read_all(chosen)
-    plays, left = here(found, most=2 if ALL else 1, seed=SEED)
+    plays, left = here(found, most=2 if MORE else 1, seed=SEED)
     if not ALL:  # waiting for something that does not happen takes long
         left |= {
             one.one.label: "stands still, with or without a queue" for one in plays if one.ours.told.end == "endless"
@@ -48,6 +51,7 @@ def test_runs_end_with_a_queue_as_without(testbed: Callable[..., Testbed], capsy
     plain = [Play(asking(one.one), one.ours) for one in plays]
     there = There(bed, at_once=AT_ONCE)
     there.play(plain, _seconds())
+    left |= {one.one.label: one.left for one in plain if one.left}
     with Controlled(bed, ["argo", "tekton"]):
         reports = [
             Report(
@@ -58,11 +62,15 @@ def test_runs_end_with_a_queue_as_without(testbed: Callable[..., Testbed], capsy
             )
             for name, cpu in QUEUES.items()
         ]
-    lines = [line for report in reports for line in report.lines()]
+    late = sorted({label for report in reports for label in report.late})
+    lines = [f"{len(chosen)} of {len(every)} files of {examples.CORPUS}: {len(found)} examples, {len(plays)} runs"]
+    lines += [line for report in reports for line in report.lines()]
+    lines += [f"NO TIME for {len(late)} runs:", *(f"  {label}" for label in late)] if ALL and late else []
     with capsys.disabled():
         print("\n" + "\n".join(lines))
     assert not any(report.wrong for report in reports), "\n".join(lines)
     assert all(report.played for report in reports)
+    assert not (STRICT and late), "\n".join(lines)
 
 
 def _seconds() -> float:

@@ -12,7 +12,7 @@ from testbed.components.kwok import RUN_TIME
 from testbed.instance import Testbed
 from tests.cluster.controlled import ALL, Controlled, Witness
 from tests.cluster.kueue_protocol import Desk
-from tests.cluster.test_controller_argo import QUEUE, finished, is_now, queued, workloads
+from tests.cluster.test_controller_argo import QUEUE, finished, is_now, is_told, queued, workloads
 from tests.cluster.test_jobset import after, create, job, jobs, jobset, pods, reaches
 
 Object = dict[str, Any]
@@ -54,6 +54,7 @@ def test_an_evicted_stage_goes_back_in_line_and_continues(bed: Testbed, desk: De
     assert found["a"]["metadata"]["uid"] == complete and not found["b"]["status"].get("failed")
     assert bed.get(where)["status"].get("restarts", 0) == 0
     assert set(workloads(desk)) - {"urgent"} == {"a", "b", "c"}
+    is_told(desk, "JobSet", "j", "Admitted", "Evicted")
     witness.check()
 
 

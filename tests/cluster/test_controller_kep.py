@@ -192,7 +192,7 @@ def test_story_3_the_diamond_has_four_stages(bed: Testbed, desk: Desk, cpu: str)
 
 def test_story_4_the_pipeline_with_its_result_passed_on(bed: Testbed, desk: Desk) -> None:
     desk.queue("main", resources={"cpu": "1"})
-    word = "." * 30
+    word = "." * 3000
     generate = fake_task(results=("RESULT_STRING",), params=("STRING_LENGTH", "STRING_CHAR"), cpu="1")
     generate["params"][1]["default"] = "."
     shown = fake_task(params=("TO_PRINT",), cpu="1")
@@ -217,7 +217,7 @@ def test_story_4_the_pipeline_with_its_result_passed_on(bed: Testbed, desk: Desk
     for kind, metadata, spec in (*every, pipeline):
         where = f"/apis/{tekton_runs.API}/namespaces/{desk.namespace}/{kind.lower()}s"
         bed.raw("POST", where, {"apiVersion": tekton_runs.API, "kind": kind, "metadata": metadata, "spec": spec})
-    spec = {"pipelineRef": {"name": "result-test"}, "params": given(RESULT_STRING_LENGTH="30")}
+    spec = {"pipelineRef": {"name": "result-test"}, "params": given(RESULT_STRING_LENGTH="3000")}
     with Witness(bed, desk.namespace) as witness:
         tekton_runs.create(bed, desk.namespace, queued(run("PipelineRun", "result-test-run", spec)))
         over = tekton_runs.ended(bed, desk.namespace, "PipelineRun", "result-test-run")

@@ -123,13 +123,13 @@ def test_story_4_the_pipeline_with_its_result_passed_on(bed: Testbed, desk: Desk
     generate = 'printf "%$(params.length)s" "" | tr " " "$(params.char)" > $(results.word.path)'
     passed = {"word": "$(tasks.generate-result.results.word)"}
     spec = pipeline(
-        task("generate-result", generate, {"length": "30", "char": "."}, "word"),
+        task("generate-result", generate, {"length": "3000", "char": "."}, "word"),
         task("print-result", "echo -n '<$(params.word)>' > $(results.said.path)", passed, "said"),
         results=[{"name": "said", "value": "$(tasks.print-result.results.said)"}],
     )
     with Witness(bed, desk.namespace) as witness:
         tekton_runs.create(bed, desk.namespace, queued(run("PipelineRun", "p", spec)))
-        assert results(succeeds(bed, desk)) == {"said": f"<{'.' * 30}>"}
+        assert results(succeeds(bed, desk)) == {"said": f"<{'.' * 3000}>"}
     witness.check()
 
 

@@ -40,10 +40,11 @@ QUICK = Terms(duration=3.0, renew_deadline=2.0, retry=0.2)
 
 
 class Relay:
-    """TCP on loopback to the API server. `cut` ends what is open and takes nothing new; `mend` undoes it."""
+    """TCP on loopback to the API server, or to several servers by turns. `cut` ends what is open and takes nothing new; `mend` undoes it."""
 
-    def __init__(self, port: int) -> None:
-        self.target = port
+    def __init__(self, *ports: int) -> None:
+        self.targets = list(ports)
+        self.turns = True
         self.whole = True
         self.open: set[socket.socket] = set()
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -59,13 +60,28 @@ class Relay:
             try:
                 if not self.whole:
                     raise OSError
-                far = socket.create_connection(("127.0.0.1", self.target))
+                far = self.reach()
             except OSError:
                 near.close()
                 continue
             self.open |= {near, far}
             for one, other in ((near, far), (far, near)):
                 threading.Thread(target=self.copy, args=(one, other), daemon=True).start()
+
+    def reach(self) -> socket.socket:
+        """The first one that answers."""
+        for port in list(self.targets):
+            if self.turns:
+                self.targets.append(self.targets.pop(0))
+            with contextlib.suppress(ConnectionRefusedError):
+                return socket.create_connection(("127.0.0.1", port))
+        raise ConnectionRefusedError
+
+    def first(self, port: int) -> None:
+        """Ends what is open. From now on connections are to this one, as long as it answers."""
+        self.turns = False
+        self.targets.sort(key=lambda one: one != port)
+        self.hang_up(*self.open)
 
     def copy(self, one: socket.socket, other: socket.socket) -> None:
         with contextlib.suppress(OSError):

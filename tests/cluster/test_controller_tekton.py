@@ -13,7 +13,7 @@ from tests.cluster import tekton_runs
 from tests.cluster.controlled import ALL, Controlled, Witness
 from tests.cluster.kueue_protocol import Desk
 from tests.cluster.tekton_runs import create, ended, fake_task, left, pipeline, run, task_runs
-from tests.cluster.test_controller_argo import finished, is_now, pending, queued, workloads
+from tests.cluster.test_controller_argo import finished, is_now, is_told, pending, queued, workloads
 
 Object = dict[str, Any]
 
@@ -93,6 +93,7 @@ def test_an_evicted_stage_goes_back_in_line_and_continues(bed: Testbed, desk: De
     after = task_runs(bed, desk.namespace)
     assert after["fast"]["metadata"]["uid"] == before["fast"]["metadata"]["uid"]
     assert not after["slow"]["status"].get("retriesStatus")
+    is_told(desk, "PipelineRun", "p", "Admitted", "Evicted")
     witness.check()
 
 

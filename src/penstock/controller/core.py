@@ -440,7 +440,10 @@ class _Turn:
             return None
         if there.place:
             self.writes.append(kueue.activate(there, stage, self._queue_of(stage)))
-            self._say_queue(self._queue_of(stage))
+            if all(one.place for one in self.workloads):
+                self._say_queued(stage)  # the first one: of the others it is told when they are admitted
+            else:
+                self._say_queue(self._queue_of(stage))
             return None
         self._keep_rest(stage, there)
         if not there.reserved:

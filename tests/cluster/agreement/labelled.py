@@ -17,7 +17,7 @@ from tests.cluster.agreement import prepare
 from tests.cluster.agreement.examples import Pass
 from tests.cluster.agreement.intended import RAN
 from tests.cluster.agreement.marks import Doc
-from tests.cluster.agreement.play import KUEUE_API, Play, There
+from tests.cluster.agreement.play import KUEUE_API, NO_TIME, SLOW, Play, There
 from tests.cluster.agreement.told import Difference, differences
 from tests.cluster.controlled import Witness
 
@@ -115,6 +115,12 @@ class Report:
     @property
     def wrong(self) -> list[Pair]:
         return [one for one in self.played if one.differences or one.broken]
+
+    @property
+    def late(self) -> list[str]:
+        """What would have been played if there had been more time, or a quicker machine."""
+        every = {**self.left, **{one.plain.one.label: one.left for one in self.pairs if one.left}}
+        return [label for label, why in every.items() if why in (NO_TIME, SLOW)]
 
     def lines(self) -> list[str]:
         different = sum(bool(one.differences) for one in self.played)

@@ -27,6 +27,7 @@ AT_ONCE = 40
 FEW = 6
 """Runs at once, when they are played again."""
 SLOW = "the testbed was too slow"
+NO_TIME = "no time left"
 QUIET = 25.0
 """Seconds without any change, after which a run counts as standing still."""
 LOOK = 0.7
@@ -161,7 +162,7 @@ class There:
             while waiting or running or parked:
                 if time.monotonic() > deadline:
                     for one in waiting:
-                        one.left = one.left or ("" if one.theirs else "no time left")
+                        one.left = one.left or ("" if one.theirs else NO_TIME)
                     waiting = []
                 if not waiting and not running:
                     running, parked = self._reconsidered(parked), []
