@@ -54,7 +54,7 @@ def test_an_evicted_stage_goes_back_in_line_and_continues(bed: Testbed, desk: De
     assert found["a"]["metadata"]["uid"] == complete and not found["b"]["status"].get("failed")
     assert bed.get(where)["status"].get("restarts", 0) == 0
     assert set(workloads(desk)) - {"urgent"} == {"a", "b", "c"}
-    is_told(desk, "JobSet", "j", "Admitted", "Evicted")
+    is_told(desk, "JobSet", "j", "Queued", "Admitted", "Evicted")
     witness.check()
 
 

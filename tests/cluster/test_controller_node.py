@@ -167,3 +167,31 @@ def test_an_evicted_stage_of_a_job_set_continues(bed: Testbed, desk: Desk) -> No
     }
     assert sorted(ran.values()) in (["0", "1", "1"], ["0", "0", "1", "1"])
     witness.check()
+
+
+def test_an_evicted_matrix_of_tekton_continues(bed: Testbed, desk: Desk) -> None:
+    """Its TaskRuns stay and get other pods. The one that was over is not run again, and no container that was ended counts as a failure."""
+    source = 'if [ "$(params.word)" = long ]; then ' + LONG + '; fi; printf "$(params.word)" > $(results.said.path)'
+    each = task("each", source, {"word": ""}, "said")
+    each |= {"params": [], "matrix": {"params": [{"name": "word", "value": ["short", "long"]}]}}
+    with Witness(bed, desk.namespace) as witness:
+        tekton_runs.create(bed, desk.namespace, queued(run("PipelineRun", "p", pipeline(each))))
+        bed.wait(lambda: _over(bed, desk) == 1, "the short one to end", PATIENCE)
+        before = {one["metadata"]["uid"] for one in bed.objects(tekton_runs.API, "taskruns", desk.namespace)}
+        preempt(bed, desk, "each")
+        succeeds(bed, desk)
+    after = bed.objects(tekton_runs.API, "taskruns", desk.namespace)
+    assert sorted(one["status"]["results"][0]["value"] for one in after) == ["long", "short"]
+    assert {one["metadata"]["uid"] for one in after} == before
+    assert not any(one["status"].get("retriesStatus") for one in after)
+    ran: dict[str, set[str]] = {}
+    for _, _, kind, pod in witness.events:
+        if kind == "Pod" and pod["status"].get("phase") == "Running":
+            ran.setdefault(pod["metadata"]["labels"]["tekton.dev/taskRun"], set()).add(pod["metadata"]["uid"])
+    assert sorted(len(uids) for uids in ran.values()) == [1, 2]
+    witness.check()
+
+
+def _over(bed: Testbed, desk: Desk) -> int:
+    found = bed.objects(tekton_runs.API, "taskruns", desk.namespace)
+    return sum(tekton_runs.condition(one).get("status") == "True" for one in found)

@@ -93,7 +93,7 @@ def test_an_evicted_stage_goes_back_in_line_and_continues(bed: Testbed, desk: De
     after = task_runs(bed, desk.namespace)
     assert after["fast"]["metadata"]["uid"] == before["fast"]["metadata"]["uid"]
     assert not after["slow"]["status"].get("retriesStatus")
-    is_told(desk, "PipelineRun", "p", "Admitted", "Evicted")
+    is_told(desk, "PipelineRun", "p", "Queued", "Admitted", "Evicted")
     witness.check()
 
 
