@@ -5,11 +5,13 @@ ClusterQuota, where the Kueue of a cluster does; used by Admitter and Reservatio
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.admission.decisions import Decision
-from penstock.admission.model import Config, PodSet, Workload
-from penstock.graph.model import Step
+if TYPE_CHECKING:
+    # A run that needs no quota does not load the queues.
+    from penstock.admission.decisions import Decision
+    from penstock.admission.model import Config, PodSet, Workload
+    from penstock.graph.model import Step
 
 
 class Reason(Protocol):
