@@ -1,4 +1,4 @@
-"""Backends by name, and what a dead engine's backends left behind. The only module that names concrete backends. Called by the
+"""Backends by name, and what a dead engine's backends left behind. Nobody outside of this package names a concrete backend. Called by the
 engine, and by the command line, which starts a worker early and checks names.
 
 It imports everything when it is needed and nothing before: the command line calls `prestarted` before anything else is loaded,
