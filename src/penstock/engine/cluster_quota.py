@@ -150,6 +150,8 @@ class ClusterScheduler:
         """Runs that have only just begun to ask."""
         self._runs: set[str] = set()
         self._injected: dict[str, list[PodInjection]] = {}
+        self._look_at: float | None = None
+        """When reasons are to be looked at again. It stands until then, however often there is something else to decide."""
         self._moves = False
         """Something has changed since the last look: reasons of waits may be others in a moment."""
 
@@ -302,8 +304,10 @@ class ClusterScheduler:
 
     def next_time(self, now: float) -> float | None:
         """When to look again only for the reasons of waits, which are recorded at most once a second."""
-        moves, self._moves = self._moves, False
-        return now + SOON if moves else None
+        if self._moves or (self._look_at is not None and self._look_at <= now):
+            self._look_at = now + SOON if self._moves else None
+        self._moves = False
+        return self._look_at
 
     # -- pods -----------------------------------------------------------------------------------------------------------
 

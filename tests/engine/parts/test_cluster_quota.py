@@ -348,3 +348,20 @@ def test_each_step_gets_the_nodes_of_its_own_pods() -> None:
     two = model.Step(name="two", action=model.Script(source="x"), resources={"cpu": 1000}, placement=slow)
     assert part({"x": quota.placed(one, one, found.key).placement.node_selector}, "x") == {"pool": "f"}  # type: ignore[union-attr]
     assert quota.placed(two, two, found.key).placement == slow
+
+
+def test_what_is_decided_meanwhile_does_not_put_off_the_look_at_reasons_for_good() -> None:
+    cluster = Cluster()
+    scheduler = ClusterQuota(cluster).scheduler
+    scheduler.settle(0.0)
+    assert scheduler.next_time(0.0) is None
+    scheduler.submit(Workload(name="w-1/a", namespace="ns", queue="team", podsets=(PodSet(requests={"cpu": 1000}),)))
+    scheduler.settle(1.0)
+    cluster.told = set(cluster.wanted)
+    scheduler.settle(1.0)
+    due = scheduler.next_time(1.0)
+    assert due is not None and due > 1.0
+    scheduler.settle(1.1)  # nothing new
+    assert scheduler.next_time(1.1) == due
+    scheduler.settle(due)
+    assert scheduler.next_time(due) is None
