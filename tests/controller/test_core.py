@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.controller.core import PATIENCE
 from penstock.controller.coverage import is_gated
-from penstock.controller.engine import Unit
+from penstock.controller.engine import Shape, Stage, Unit
 from penstock.controller.objects import Object, annotations_of, holds, is_deleted, labels_of, name_of, part, uid_of
+from penstock.controller.workload import build
 from penstock.formats.pods.requests import amounts
 from tests.controller.model import Cluster, Conflict, control, look
 
@@ -630,3 +631,14 @@ def whole(main: Object) -> int:
 def succeeded(main: Object) -> bool:
     status = part(main, "status")
     return status.get("phase") == "Succeeded" or holds(main, "Succeeded") or holds(main, "Completed")
+
+
+def test_a_name_that_two_workloads_of_a_stage_have_had_is_not_taken_again() -> None:
+    """The first is there again, and that of its rest is over: a third one has a name of its own, or its creation would be refused for ever."""
+    main = {"kind": "Toy", "metadata": {"name": "a", "namespace": "n", "uid": "u"}}
+    stage = Stage("s", "s", "waiting", shapes=(Shape(1, {"cpu": 1000}),))
+    taken: set[str] = set()
+    for _ in range(4):
+        made = build(main, stage, "q", None, taken=taken).name
+        assert made not in taken
+        taken.add(made)

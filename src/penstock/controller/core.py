@@ -48,7 +48,7 @@ from penstock.controller.objects import (
     rows,
 )
 from penstock.controller.readiness import readiness
-from penstock.controller.sizing import all_came, created_at, ended_at, over_for_good, queues_of, shape_of
+from penstock.controller.sizing import all_came, created_at, elsewhere, ended_at, over_for_good, queues_of, shape_of
 from penstock.controller.workload import Workload
 
 MOST_PLACES = 100
@@ -528,8 +528,9 @@ class _Turn:
         why = condition(there.obj, "Evicted")
         self._note("Evicted", f"stage {stage.name}: {why.get('message') or why.get('reason')}", warning=True)
         self.attended.add(there.name)
-        tasks = sorted(there.tasks) if there.tasks is not None else ()
-        writes = self.engine.stop(self.observed, self.unit, stage.key, tasks)
+        tasks = () if there.tasks is None else sorted(there.tasks - elsewhere(self.pods, there))
+        gone = there.tasks is not None and not tasks
+        writes = None if gone else self.engine.stop(self.observed, self.unit, stage.key, tasks)
         if writes is None and not self.coverage.counted(there):
             self.writes.append(kueue.respond(there, self.now))
         else:
@@ -556,9 +557,11 @@ class _Turn:
         if there.evicted and there.reserved:
             self._evicted(stage, there)
             return
-        here = [(task.name, pod) for task, pod in self.pods if task.stage == there.stage and task.name in tasks]
-        if any(is_active(pod) for _, pod in here) or (there.evicted and not there.runs):
-            if there.runs and self._tells_ready(there, here, 0, True):
+        mine = tasks - elsewhere(self.pods, there)
+        here = [(task.name, pod) for task, pod in self.pods if task.stage == there.stage and task.name in mine]
+        waits = {name for name, pod in here if is_active(pod)}
+        if waits or (mine and there.evicted and not there.runs):
+            if there.runs and self._tells_ready(there, here, len(mine - waits), True):
                 ended, soon = over_for_good(there.name, here, self.now - SETTLED)
                 self.giving.append((there, ended))
                 if soon:

@@ -14,7 +14,7 @@ from penstock.controller import names
 from penstock.controller import workload as kueue
 from penstock.controller.coverage import is_active
 from penstock.controller.objects import Object, Write, annotations_of, condition, rows
-from penstock.controller.sizing import created_at, has_run
+from penstock.controller.sizing import created_at, ended_at, has_run
 from penstock.controller.workload import Workload
 from penstock.kueue import status
 
@@ -44,6 +44,10 @@ def readiness(
     running = {task for task, pod in mine if is_active(pod) and has_run(pod)}
     ended = {task for task, pod in mine if not is_active(pod)} - {task for task, pod in mine if is_active(pod)}
     over = max(len(ended), finished)
+    if condition(there.obj, "Requeued"):
+        # Admitted again: Kueue has counted only what was left.
+        since = status.seconds(condition(there.obj, "Admitted").get("lastTransitionTime"))
+        over = len({task for task, pod in mine if not is_active(pod) and ended_at(pod) >= since} & ended)
     started = bool(running or over)
     whole = not there.vector and len(running) + over >= _admitted(there)
     late = [pod for pod in waiting if now - created_at(pod) >= LATE]

@@ -11,6 +11,7 @@ from penstock.controller import names
 from penstock.controller.coverage import is_active, is_gated, requests_of
 from penstock.controller.engine import Shape, Stage, Task
 from penstock.controller.objects import Object, annotations_of, labels_of, part, rows
+from penstock.controller.workload import Workload
 from penstock.kueue import status
 
 UNTOLD = 10.0
@@ -48,6 +49,16 @@ def queues_of(
             said = task.queue or stage
         found.setdefault(said, []).append((task, pod))
     return found, untold
+
+
+def elsewhere(pods: Sequence[tuple[Task, Object]], there: Workload) -> set[str]:
+    """Tasks whose pods found room in another Workload of their stage. Nothing of this one is theirs."""
+    found = set()
+    for task, pod in pods:
+        counted = str(annotations_of(pod).get(names.POD_SET) or "").partition("/")[0]
+        if task.stage == there.stage and is_active(pod) and not is_gated(pod) and counted not in ("", there.name):
+            found.add(task.name)
+    return found
 
 
 def all_came(stage: Stage, pods: Sequence[tuple[Task, Object]]) -> bool:

@@ -145,7 +145,7 @@ def build(
     """The request that makes a Workload. With `place` it is switched off: it keeps its place in the queue by the time of its creation. `taken`: names
     of the workflow's Workloads. A place that was given to some tasks has the name of the stage."""
     key = stage.key if tasks is None else f"{stage.key}/{','.join(sorted(tasks))}"
-    if name_for(main, key) in taken:
+    while name_for(main, key) in taken:
         key = f"{key}/again"
     notes = {names.STAGE: stage.key} | _tasks(tasks)
     if place:

@@ -31,6 +31,10 @@ class Away(Exception):
     """Not now. The message is a sentence, without secrets."""
 
 
+class AwayForOne(Away):
+    """Not now for this run. Others may be told."""
+
+
 class TrackingRefused(Exception):
     """Never. The message is the server's."""
 
@@ -268,6 +272,8 @@ def _number(value: float) -> float | str:
 
 def _why(error: BaseException) -> str:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, ValueError) and not isinstance(reason, OSError):  # http.client repeats the header
+        return "the request cannot be sent: look at MLFLOW_TRACKING_TOKEN for characters that no header may have"
     if isinstance(reason, ConnectionRefusedError):
         return "nobody listens there"
     if isinstance(reason, TimeoutError):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from penstock.errors import PenstockError
 from penstock.service import stores
-from penstock.service.tracking.client import TIMEOUT, Away, MlflowClient
+from penstock.service.tracking.client import TIMEOUT, Away, AwayForOne, MlflowClient
 from penstock.service.tracking.target import TrackingTarget
 from penstock.service.tracking.teller import RunTeller
 from penstock.settings import Settings
@@ -146,7 +146,8 @@ class Sender:
                     self._run(store, client, row)
                 except Away as error:
                     away = error
-                    break
+                    if not isinstance(error, AwayForOne):
+                        break
         if away is not None:
             self._looked = float("-inf")
             raise away

@@ -76,7 +76,7 @@ def configured(environ: Mapping[str, str] | None = None, folder: Path | None = N
     given = Credentials(
         user=env.get("MLFLOW_TRACKING_USERNAME") or user,
         password=env.get("MLFLOW_TRACKING_PASSWORD") or password,
-        token=env.get("MLFLOW_TRACKING_TOKEN", ""),
+        token=env.get("MLFLOW_TRACKING_TOKEN", "").strip(),
         insecure=env.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in _TRUE,
         authority=env.get("MLFLOW_TRACKING_SERVER_CERT_PATH", ""),
         certificate=env.get("MLFLOW_TRACKING_CLIENT_CERT_PATH", ""),

@@ -21,7 +21,7 @@ from penstock.graph.paths import parents, step_of
 from penstock.graph.stored import Stored
 from penstock.service import stores
 from penstock.service.tracking import entries
-from penstock.service.tracking.client import Away, MlflowClient, ServerRun, TrackingRefused
+from penstock.service.tracking.client import Away, AwayForOne, MlflowClient, ServerRun, TrackingRefused
 from penstock.service.tracking.entries import Entries, FileEntry
 from penstock.settings import Settings
 from penstock.store.records import Event, RunRecord, TrackedRun
@@ -34,6 +34,8 @@ _STATUS = {"succeeded": "FINISHED", "failed": "FAILED", "errored": "FAILED", "ca
 _ENDS = ("task.succeeded", "task.failed", "task.errored", "task.cancelled")
 _TOGETHER = 50
 """Parameters or tags in one call: with the longest values that is far below the megabyte that MLflow takes. Metrics: ten times as many."""
+_GONE = frozenset({"P707", "P719"})
+"""A blob that is missing or damaged: it is so later, too."""
 _OLD_PARAM = 250
 """Characters of a parameter that every version of MLflow takes."""
 
@@ -157,7 +159,7 @@ class RunTeller:
                 self._experiment = self._experiment or self._client.experiment(self._experiment_name)
                 found = list(self._client.search(self._experiment, self._tags))
             except TrackingRefused as error:
-                raise Away(f"{self._client.url} has no experiment {self._experiment_name!r}: {error}") from None
+                raise AwayForOne(f"{self._client.url} has no experiment {self._experiment_name!r}: {error}") from None
             known: dict[str, ServerRun] = {}
             # Of two for the same task, the one that we have told something is kept; the other was made by a call whose answer was lost.
             for one in sorted(found, key=lambda one: (one.id in self._told, one.entries), reverse=True):
@@ -181,7 +183,7 @@ class RunTeller:
                 self._known, self.uncertain = None, True
                 raise
             except TrackingRefused as error:  # such as an experiment that was deleted there: no event can be told
-                raise Away(f"{self._client.url} takes no run in {self._experiment_name!r}: {error}") from None
+                raise AwayForOne(f"{self._client.url} takes no run in {self._experiment_name!r}: {error}") from None
             known[path] = made
             self._told.add(made.id)
         if event is not None and inputs:
@@ -273,8 +275,14 @@ class RunTeller:
                 with open(copy, "rb") as opened:
                     self._client.put(one.artifacts, path, opened, copy.stat().st_size)
             return ""
-        except (TrackingRefused, UserError, OSError) as error:
+        except TrackingRefused as error:
             return f"{shown}: not sent: {error}"
+        except UserError as error:
+            if any(one.code in _GONE for one in error.problems):
+                return f"{shown}: not sent: {error}"
+            raise AwayForOne(str(error)) from None
+        except OSError as error:
+            raise AwayForOne(f"{shown} cannot be copied: {error}") from None
 
 
 def _values(found: Any) -> Mapping[str, Any]:
