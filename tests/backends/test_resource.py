@@ -16,6 +16,7 @@ import pytest
 
 from penstock.backends import resource
 from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted
+from penstock.backends.kubectl import object_of
 from penstock.backends.resource import ResourceBackend
 from penstock.expressions.parse import Expr
 from penstock.expressions.types import parse
@@ -569,3 +570,10 @@ def test_many_are_looked_at_at_once_by_few_processes(cluster: Cluster, tmp_path:
 
     play(tmp_path / "home", ResourceBackend, story)
     assert len(list(cluster.folder.glob("Job.job-*.json"))) == 12
+
+
+def test_the_next_engine_finds_an_object_whose_name_was_generated() -> None:
+    one = step(manifest={**JOB, "metadata": {"generateName": "train-"}})
+    first = str(object_of(one.action, spec_of(one, attempt=1, since=1), "owner"))
+    names = [str(object_of(one.action, spec_of(one, attempt=2, since=since), "owner")) for since in (1, 2)]
+    assert names[0] == first != names[1], "the second attempt goes on with the first, or is a try of its own"

@@ -61,6 +61,19 @@ class KubernetesObject:
             fix = "give the manifest another name, or generateName, or use the action apply"
             raise ValueError(f"{self} exists already and is {whose}; {fix}")
 
+    def adopted(self) -> KubernetesObject:
+        """A patch that says which attempt goes on with it."""
+        meta = {
+            key: self.manifest["metadata"][key] for key in ("name", "namespace") if key in self.manifest["metadata"]
+        }
+        meta["annotations"] = {ATTEMPT: self.manifest["metadata"]["annotations"][ATTEMPT]}
+        return KubernetesObject({key: self.manifest[key] for key in ("apiVersion", "kind")} | {"metadata": meta})
+
+    def is_of_a_later_try(self, found: Any, attempt: int) -> bool:
+        """Does another engine go on with it?"""
+        text = str(((found.get("metadata") or {}).get("annotations") or {}).get(ATTEMPT, ""))
+        return text.isdecimal() and int(text) > attempt
+
     def is_of_an_earlier_try(self, found: Any, since: int) -> bool:
         """Was it made by a try of the task that has ended, and with which this one does not go on?"""
         text = str(((found.get("metadata") or {}).get("annotations") or {}).get(ATTEMPT, ""))
@@ -86,7 +99,8 @@ def object_of(action: model.Resource, spec: AttemptSpec, owner: str) -> Kubernet
     if not meta.get("name"):
         if not isinstance(prefix, str) or action.action not in ("create", "apply"):
             raise ValueError(f"the manifest of the {manifest['kind']} has no metadata.name")
-        digest = hashlib.sha256(f"{owner}\0{spec.id}".encode("utf-8", "surrogatepass")).hexdigest()[:10]
+        same = f"{owner}\0{spec.run}/{spec.task}/{spec.since or spec.attempt}"  # for an attempt that goes on with one that an engine has left
+        digest = hashlib.sha256(same.encode("utf-8", "surrogatepass")).hexdigest()[:10]
         meta["name"] = prefix[:52] + digest
     if action.action == "create":
         meta["annotations"] = {**(meta.get("annotations") or {}), RUN: spec.run, TASK: spec.task, OWNER: owner}

@@ -212,6 +212,8 @@ class ObjectAttempt:
             if found is None:
                 return f"there is no {target}"
             target.check_ours(found)
+            if target.is_of_a_later_try(found, self._spec.attempt):
+                return f"{target} is left to the engine that goes on with it"
             await self._kubectl.delete_this(found)
         except (UserError, ValueError) as error:
             return f"{target} could not be deleted: {error}"
@@ -304,7 +306,7 @@ class ObjectAttempt:
                 await self._kubectl.delete_this(found)
             else:
                 self._log.write("it is there already")
-                return found
+                return await self._kubectl.patch(target.adopted())
             await self._until_gone(target, found)
         return created
 

@@ -19,7 +19,7 @@ from penstock.engine.effects import QuotaFreed, QuotaWanted, StepSettled
 from penstock.engine.journal import Journal
 from penstock.engine.steps import StepState
 from penstock.engine.timers import TurnTimers
-from penstock.graph.model import Http, Step, Suspend, Workflow
+from penstock.graph.model import Http, Resource, Step, Suspend, Workflow
 
 if TYPE_CHECKING:  # the queues are loaded when the first step needs them
     from penstock.engine.observer import Observer
@@ -131,7 +131,7 @@ class Admitter:
         if isinstance(step.action, Suspend | Http):
             return False
         if self._cluster is not None:
-            return self._elsewhere(step)
+            return bool(step.resources) if isinstance(step.action, Resource) else self._elsewhere(step)
         if step.resources:
             return (self.replica is not None and self.replica.configured) or not self._elsewhere(step)
         return self._strict and self.replica is not None and self.replica.holds_all(step.queue or workflow.queue)

@@ -146,7 +146,7 @@ class ClusterScheduler:
         self._places: set[str] = set()
         self._look: set[str] = set()
         """Workloads to look at although nothing of them may have changed in the cluster."""
-        self._fresh: set[str] = set()
+        self._fresh: dict[str, bool] = {}
         """Runs that have only just begun to ask."""
         self._runs: set[str] = set()
         self._injected: dict[str, list[PodInjection]] = {}
@@ -161,7 +161,7 @@ class ClusterScheduler:
         run = run_of(workload)
         if run not in self._runs:
             self._runs.add(run)
-            self._fresh.add(run)
+            self._fresh[run] = True
         self.workloads[workload.key] = workload
         meta = self._queues.metadata(workload.key, run)
         self._names[workload.key] = meta["name"]
@@ -244,7 +244,7 @@ class ClusterScheduler:
 
     def ended(self, run: str) -> None:
         self._runs.discard(run)
-        self._fresh.discard(run)
+        self._fresh.pop(run, None)
         for name in self._queues.of_run(run):
             self._queues.drop(name)
 
@@ -257,11 +257,25 @@ class ClusterScheduler:
         for key in sorted(look):
             if key in self.workloads:
                 self._follow(self.workloads[key], now)
-        for run in self._fresh:  # what an engine that died has left, and nobody has asked for again
-            for name in self._queues.of_run(run):
-                if name not in self._keys:
+        for run in list(self._fresh):
+            waits = self._takes_over(run)
+            keep, self._fresh[run] = waits or self._fresh[run], waits
+            for name in self._queues.of_run(run):  # what an engine that died has left, and nobody has asked for again
+                seen = self._queues.seen(name)
+                if name not in self._keys and not (keep and seen is not None and kueue.is_occupied(seen)):
                     self._queues.drop(name)
-        self._fresh.clear()
+            if not keep:
+                del self._fresh[run]
+            self._moves |= keep
+
+    def _takes_over(self, run: str) -> bool:
+        """Is something admitted for it that its tasks do not have yet? Then they have yet to ask for the rest."""
+        for one in self.workloads.values():
+            if run_of(one) == run and one.admission is None and not one.gates:
+                seen = self._queues.seen(self._names[one.key])
+                if seen is not None and kueue.is_admitted(seen) and kueue.fits(self._wanted(one), seen):
+                    return True
+        return False
 
     def _follow(self, workload: Workload, now: float) -> None:
         seen = self._queues.seen(self._names[workload.key])

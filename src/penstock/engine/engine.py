@@ -585,6 +585,9 @@ class Engine:
             run.owned = False
             run.error = Fenced(f"{run.record.id} was taken over by another engine")
         keys = self.dispatcher.disown(lost)
+        if self.cluster is not None:
+            for run in lost:
+                self.admission.drop(run)  # the other engine asks for what it needs
         self.locks.tasks_stopped()
         self.journal.batch.drop_runs({run.number for run in lost})
         ended = [run for run in self.runs.values() if run.ended is not None]

@@ -60,6 +60,8 @@ def next_write(wanted: Wanted | None, seen: Object | None, me: str, now: float) 
     if wanted is None:
         return status.delete(seen, "it is not needed any more") if mine else None
     if not mine:
+        if wanted.running:
+            return None  # another engine has taken it over, and its run
         return status.patch(seen, _versioned(seen, {"annotations": {ENGINE: me}}), "another engine follows it")
     if wanted.running:
         return _while_running(wanted, seen, now)

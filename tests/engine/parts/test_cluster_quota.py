@@ -365,3 +365,9 @@ def test_what_is_decided_meanwhile_does_not_put_off_the_look_at_reasons_for_good
     assert scheduler.next_time(1.1) == due
     scheduler.settle(due)
     assert scheduler.next_time(due) is None
+
+
+def test_what_runs_here_is_not_taken_back_from_an_engine_that_has_taken_it_over() -> None:
+    seen = {"metadata": {"name": "w", "namespace": "ns", "annotations": {ENGINE: "other"}}, "spec": {"podSets": []}}
+    assert next_write(Wanted(seen, (1,), running=True), seen, "me", 0.0) is None
+    assert next_write(Wanted(seen, (1,)), seen, "me", 0.0) is not None

@@ -164,6 +164,8 @@ class Queues:
         self._state = threading.Condition()
         self._wanted: dict[str, Wanted] = {}
         self._dropped: set[str] = set()
+        self._mine: set[str] = set()
+        """Workloads that were seen to be followed by this engine. One that another has taken over is not taken back."""
         self._news: set[str] = set()
         self._problems: dict[str, str] = {}
         self._failures: dict[str, int] = {}
@@ -200,7 +202,7 @@ class Queues:
         """Deletes what this engine still has in the queues."""
         with self._state:
             mine = [name_of(one) for one in self._workloads.list() if annotations_of(one).get(ENGINE) == self._engine]
-            left = {*self._wanted, *mine}
+            left = {*self._wanted, *self._dropped, *mine}
             self._wanted.clear()
             for name in left:
                 self._plan(name)
@@ -289,6 +291,7 @@ class Queues:
         with self._state:
             if wanted is None:
                 self._wanted.pop(name, None)
+                self._mine.discard(name)
             else:
                 self._wanted[name] = wanted
                 self._dropped.discard(name)
@@ -355,6 +358,12 @@ class Queues:
         seen = self._workloads.get(self.namespace, name)
         with self._state:
             wanted, dropped = self._wanted.get(name), name in self._dropped
+            if seen is not None and annotations_of(seen).get(ENGINE) == self._engine:
+                self._mine.add(name)
+            elif wanted is not None and seen is not None and name in self._mine:
+                wanted = None  # another engine has taken it over, and its run
+            if dropped and wanted is None and (seen is None or is_deleted(seen)):
+                self._dropped.discard(name)
         if dropped and wanted is None and seen is not None and not is_deleted(seen):
             write: Write | None = status.delete(seen, "nobody goes on with it")
         else:
