@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from penstock.errors import PlanError, UserError
 from penstock.graph import quantity
 from penstock.graph.codec import to_yaml
 from penstock.service.conversion import write
+from penstock.service.feasibility import vet_cluster
 from penstock.service.plans import outlook_of, plan, sizes_of
 
 SPEC = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}
@@ -232,3 +234,11 @@ def test_an_object_that_is_lost_again_and_again_fails_in_the_end(cluster: Path) 
     )
     created = [one for one in (cluster / "calls").read_text().splitlines() if json.loads(one)[0] == "create"]
     assert len(created) == 3
+
+
+def test_a_resource_step_that_asks_for_nothing_needs_no_queue_of_the_cluster(tmp_path: Path) -> None:
+    """There are two in the cluster, and the one that is named is none of them."""
+    queues: Any = SimpleNamespace(local_queues={"a": "x", "b": "y"}, namespace="ns", priorities={})
+    vet_cluster(queues, planned(tmp_path, ResourceJob("look", job(), action="get")))
+    with pytest.raises(PlanError, match="P899"):
+        vet_cluster(queues, planned(tmp_path, ResourceJob("train", job())))

@@ -423,6 +423,19 @@ def test_which_server_and_experiment(folder: Path) -> None:
     assert "pa@ss" not in repr(target) and target.url == "http://p"
 
 
+def test_what_belongs_to_the_users_own_server_is_not_given_to_that_of_a_folder(folder: Path) -> None:
+    (folder / "penstock.yaml").write_text("mlflow: {url: 'https://evil.example'}\n")
+    mine = {"MLFLOW_TRACKING_TOKEN": "t", "MLFLOW_TRACKING_USERNAME": "u", "MLFLOW_TRACKING_PASSWORD": "p"}
+
+    def given(**env: str) -> tuple[str, str, str]:
+        target = configured({**mine, **env}, folder)
+        assert target is not None and target.url == "https://evil.example"
+        return target.credentials.token, target.credentials.user, target.credentials.password
+
+    assert given(MLFLOW_TRACKING_URI="https://mlflow.lab") == ("", "", "")
+    assert given(MLFLOW_TRACKING_URI="https://evil.example/") == given() == ("t", "u", "p")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",

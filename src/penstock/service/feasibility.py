@@ -16,7 +16,7 @@ from penstock.engine.cluster_quota import ClusterQueues, queue_named
 from penstock.engine.podsets import PodDemand, Vector, amounts, shape_of, stage_podsets, units_of, vector_podsets
 from penstock.engine.quota_replica import QuotaReplica, queue_called, with_own_names
 from penstock.errors import PlanError, Problem, nearest
-from penstock.graph.model import Unit
+from penstock.graph.model import Resource, Unit
 from penstock.plan.make import Plan
 from penstock.plan.reserve import Reservation
 from penstock.plan.stages import Stage
@@ -67,7 +67,10 @@ def vet(replica: QuotaReplica, plan: Plan, queue: str | None = None, elsewhere: 
 
 def vet_cluster(queues: ClusterQueues, plan: Plan) -> None:
     """Refuse queues and priority classes that the cluster has not. What fits there Kueue alone knows. Raises PlanError."""
+    objects = {planned.path for planned, _ in plan.level.walk() if isinstance(planned.step.action, Resource)}
     stages = [stage for stage in plan.stages if not stage.exempt and not stage.skipped]
+    # A resource step that asks for nothing is in no queue.
+    stages = [stage for stage in stages if stage.demand() or not objects.issuperset(stage.steps)]
     named: dict[str | None, str] = {}
     classes: dict[str, str] = {}
     for stage in stages:

@@ -87,6 +87,26 @@ def test_a_pod_that_the_scheduler_preempted_is_told_apart() -> None:
     assert not failed(reason="Evicted").preempted and not failed(containers={"main": ended(1)}).preempted
 
 
+@pytest.mark.parametrize("second, lost", [(1, True), (3, False)])
+def test_a_gang_whose_first_pod_was_preempted_is_lost_though_another_fails_for_want_of_it(
+    second: int, lost: bool
+) -> None:
+    """Unless it had failed by itself before."""
+    crash = ended(1)
+    crash["terminated"]["finishedAt"] = "2026-01-01T00:00:02Z"
+    taken = condition("DisruptionTarget", reason="PreemptionByScheduler")
+    taken["lastTransitionTime"] = f"2026-01-01T00:00:0{second}Z"
+    rank0 = pod("Failed", containers={"main": crash})
+    rank1 = pod("Running", meta=DELETED, conditions=[taken], containers={"main": {"running": {}}})
+    rank1["metadata"] = {
+        **rank1["metadata"],
+        "name": "j-1",
+        "annotations": {"batch.kubernetes.io/job-completion-index": "1"},
+    }
+    found = judge(job(), [rank0, rank1], 2, "i", 1.0)
+    assert isinstance(found, Ended) and (found.lost, found.preempted) == (lost, lost)
+
+
 def test_a_pod_whose_machine_is_gone_is_lost_although_it_never_ends() -> None:
     gone = condition("DisruptionTarget", reason="DeletionByTaintManager", message="node is gone")
     found = end(pod("Running", meta=DELETED, conditions=[gone], containers={"main": {"running": {}}}))

@@ -72,6 +72,9 @@ def judge(job: Object | None, pods: Sequence[Object], replicas: int, image: str,
     failed = [pair for pair in sorted(by_replica.items(), key=_ended_at) if _is_failed(pair[1])]
     if failed and not deleted:
         replica, pod = failed[0]
+        cause = _taken_before(by_replica.values(), _ended_at(failed[0])[0])
+        if cause is not None:  # the others of a gang fail for want of it
+            return Ended(Outcome.ERRORED, _disruption(cause), lost=True, preempted=_preempted(cause), pods=told)
         return _explained(pod, replica, replicas, told)
     done = {replica: pod for replica, pod in by_replica.items() if _phase(pod) == "Succeeded"}
     if len(done) >= replicas:
@@ -223,6 +226,13 @@ def how(code: int) -> str:
         143: "SIGTERM",
     }
     return f"exit code {code} ({names[code]})" if code in names else f"exit code {code}"
+
+
+def _taken_before(pods: Iterable[Object], moment: str) -> Object | None:
+    """The first pod that was being taken away at that moment, or before."""
+    marked = [(str(condition(pod, "DisruptionTarget").get("lastTransitionTime", "")), pod) for pod in pods]
+    found = [pair for pair in marked if holds(pair[1], "DisruptionTarget") and "" < pair[0] <= moment]
+    return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
 def _disruption(pod: Object) -> str:

@@ -36,6 +36,9 @@ class Credentials:
     """A file with a certificate of our own, and its key."""
 
 
+_PERSONAL = frozenset({"MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackingTarget:
     url: str
@@ -73,6 +76,9 @@ def configured(environ: Mapping[str, str] | None = None, folder: Path | None = N
     named = (
         env.get("PENSTOCK_MLFLOW_EXPERIMENT") or written.get("experiment") or env.get("MLFLOW_EXPERIMENT_NAME") or ""
     )
+    if where.startswith("mlflow.url") and _of_another(env.get("MLFLOW_TRACKING_URI", "").strip(), plain):
+        # Whoever wrote the file of this folder is not given what belongs to the server that the user has named.
+        env = {name: text for name, text in env.items() if name not in _PERSONAL}
     given = Credentials(
         user=env.get("MLFLOW_TRACKING_USERNAME") or user,
         password=env.get("MLFLOW_TRACKING_PASSWORD") or password,
@@ -82,6 +88,15 @@ def configured(environ: Mapping[str, str] | None = None, folder: Path | None = N
         certificate=env.get("MLFLOW_TRACKING_CLIENT_CERT_PATH", ""),
     )
     return TrackingTarget(url=plain, experiment=named.strip(), largest=_largest(env), credentials=given)
+
+
+def _of_another(named: str, url: str) -> bool:
+    """Does MLflow's own variable name another server than this one?"""
+    import urllib.parse
+
+    if not named.startswith(("http://", "https://")):
+        return False
+    return urllib.parse.urlsplit(_split(named, "MLFLOW_TRACKING_URI")[0])[:2] != urllib.parse.urlsplit(url)[:2]
 
 
 def _largest(env: Mapping[str, str]) -> int:
