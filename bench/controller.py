@@ -25,7 +25,7 @@ from penstock.controller.engine import Shape, Stage
 from penstock.controller.engines.argo import ENGINE
 from penstock.controller.engines.argo.nodes import fnv1a
 from penstock.controller.engines.argo.stopping import WORKFLOWS
-from penstock.controller.objects import PODS, WORKLOADS, Object, Resource, holds
+from penstock.controller.objects import PODS, WORKLOADS, ApiResource, Object, holds
 from penstock.controller.workload import build
 from penstock.formats.argo.gate.inject import GATE
 from penstock.kubernetes.client import ApiError, Client
@@ -68,7 +68,7 @@ class Moments:
         for thread in self._threads:
             thread.start()
 
-    def _watch(self, resource: Resource, version: str) -> None:
+    def _watch(self, resource: ApiResource, version: str) -> None:
         while True:
             try:
                 with self.client.watch(resource, version, seconds=60) as stream:
@@ -130,7 +130,7 @@ def _answer(width: int) -> float:
     controller = Controller([ENGINE])
     hear = getattr(controller, "noticed", None)
 
-    def put(resource: Resource, obj: Object) -> None:
+    def put(resource: ApiResource, obj: Object) -> None:
         change = controller.caches[resource].put(obj)
         key = controller.owner_of({**obj, "apiVersion": resource.api, "kind": resource.kind})
         if change is not None and hear is not None:

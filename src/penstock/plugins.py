@@ -37,6 +37,7 @@ from penstock.controller.names import PRIORITY as PRIORITY_LABEL
 from penstock.controller.names import QUEUE as QUEUE_LABEL
 from penstock.controller.names import QUEUED as QUEUED_LABEL
 from penstock.controller.objects import (
+    ApiResource,
     Lookup,
     Write,
     annotations_of,
@@ -49,7 +50,6 @@ from penstock.controller.objects import (
     uid_of,
 )
 from penstock.controller.objects import Object as ApiObject
-from penstock.controller.objects import Resource as ApiResource
 from penstock.controller.objects import condition as condition_of
 from penstock.errors import DocumentError, Problem, UserError
 from penstock.formats.base import Format, Gate, Read, RunWatch, Trace, TraceFormat, TraceNote, Written
@@ -66,11 +66,11 @@ from penstock.scheduling.model import (
     JobLabels,
     JobObject,
     Marks,
-    Member,
-    PodSet,
     Role,
     SchedulerPlugin,
 )
+from penstock.scheduling.model import GangMember as Member
+from penstock.scheduling.model import JobPodSet as PodSet
 from penstock.store.lock_policies import LockPolicy
 from penstock.store.records import LockRequest
 

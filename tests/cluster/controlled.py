@@ -28,8 +28,8 @@ from penstock.controller.install.manifests import Install
 from penstock.controller.objects import (
     PODS,
     WORKLOADS,
+    ApiResource,
     Object,
-    Resource,
     annotations_of,
     holds,
     labels_of,
@@ -50,12 +50,12 @@ EVERY_POD = replace(PODS, selector="")
 OWNERS = {
     one.kind: one
     for one in (
-        Resource("argoproj.io/v1alpha1", "Workflow", "workflows"),
-        Resource("tekton.dev/v1", "PipelineRun", "pipelineruns"),
-        Resource("tekton.dev/v1", "TaskRun", "taskruns"),
-        Resource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
-        Resource("batch/v1", "Job", "jobs"),
-        Resource("apps/v1", "StatefulSet", "statefulsets"),
+        ApiResource("argoproj.io/v1alpha1", "Workflow", "workflows"),
+        ApiResource("tekton.dev/v1", "PipelineRun", "pipelineruns"),
+        ApiResource("tekton.dev/v1", "TaskRun", "taskruns"),
+        ApiResource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
+        ApiResource("batch/v1", "Job", "jobs"),
+        ApiResource("apps/v1", "StatefulSet", "statefulsets"),
     )
 }
 """What owns pods, directly or not."""
@@ -262,7 +262,7 @@ class Witness:
                 return above
         return ""
 
-    def _owner(self, resource: Resource, namespace: str, name: str) -> Object | None:
+    def _owner(self, resource: ApiResource, namespace: str, name: str) -> Object | None:
         while not self._stop.is_set():
             try:
                 return self.client.found(resource, namespace, name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.controller.engine import Engine, Observed, Opening, Stage, Task, Unit, View
 from penstock.controller.names import POD_GATE, QUEUE, QUEUED
-from penstock.controller.objects import PODS, Object, Resource, Write, controller_of, uid_of
+from penstock.controller.objects import PODS, ApiResource, Object, Write, controller_of, uid_of
 from testbed.api import MERGE
 from testbed.errors import ApiError
 from testbed.instance import Testbed
@@ -22,11 +22,11 @@ class Live:
     def __init__(self, bed: Testbed) -> None:
         self.bed = bed
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
+    def get(self, resource: ApiResource, namespace: str, name: str) -> Object | None:
         found: Object | None = self.bed.found(resource.path(namespace, name))
         return found
 
-    def list(self, resource: Resource, namespace: str = "") -> Sequence[Object]:
+    def list(self, resource: ApiResource, namespace: str = "") -> Sequence[Object]:
         found: Sequence[Object] = self.bed.get(resource.path(namespace))["items"]
         return found
 

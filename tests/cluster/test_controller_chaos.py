@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from penstock.controller.cluster.main import manager
-from penstock.controller.cluster.run import Settings
+from penstock.controller.cluster.run import ManagerSettings
 from penstock.controller.known import engines
 from penstock.controller.objects import Write
 from penstock.kubernetes.client import ApiError, Client
@@ -145,7 +145,7 @@ class Rough(Client):
 def test_conflicts_lost_answers_and_watches_that_end_each_second(bed: Testbed) -> None:
     crowd = Crowd(bed, FEW, SEED + 200)
     installed = Controlled(bed, ENGINES)
-    settings = Settings(
+    settings = ManagerSettings(
         namespace="penstock-system",
         elect=False,
         webhook_host="127.0.0.1",

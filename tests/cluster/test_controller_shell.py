@@ -22,9 +22,18 @@ import pytest
 from penstock.controller.cluster.certificates import CONFIGURATIONS, SECRETS, Lifetimes, Material
 from penstock.controller.cluster.events import EVENTS
 from penstock.controller.cluster.leader import LEASES, Terms
-from penstock.controller.cluster.run import Key, Manager, Settings
-from penstock.controller.objects import Note, Object, Plan, Resource, Write, annotations_of, name_of, namespace_of
-from penstock.kubernetes.cache import Cache, Caches
+from penstock.controller.cluster.run import Key, Manager, ManagerSettings
+from penstock.controller.objects import (
+    ApiResource,
+    Note,
+    Object,
+    ReconcilePlan,
+    Write,
+    annotations_of,
+    name_of,
+    namespace_of,
+)
+from penstock.kubernetes.cache import Caches, ObjectCache
 from penstock.kubernetes.client import ApiError, Client
 from penstock.kubernetes.kubeconfig import from_files
 from penstock.kubernetes.log import Log
@@ -33,7 +42,7 @@ from testbed import binaries
 from testbed.instance import Testbed
 from tests.cluster.support import fresh_namespace, unique
 
-MAPS = Resource("v1", "ConfigMap", "configmaps")
+MAPS = ApiResource("v1", "ConfigMap", "configmaps")
 MARKED = replace(MAPS, selector="shell-test")
 MINE = "shell-test/made-by"
 QUICK = Terms(duration=3.0, renew_deadline=2.0, retry=0.2)
@@ -181,9 +190,9 @@ def test_verbs(bed: Testbed, client: Client) -> None:
     assert (caught.value.code, caught.value.reason) == (409, "AlreadyExists")
     status = client.delete(MAPS, namespace, "a", {"preconditions": {"uid": made["metadata"]["uid"]}})
     assert (status["kind"], status["details"]["uid"]) == ("Status", made["metadata"]["uid"])
-    namespaces = Resource("v1", "Namespace", "namespaces", namespaced=False)
+    namespaces = ApiResource("v1", "Namespace", "namespaces", namespaced=False)
     client.patch(namespaces, "", namespace, {"metadata": {"annotations": {"a": "b"}}})
-    pods = Resource("v1", "Pod", "pods")
+    pods = ApiResource("v1", "Pod", "pods")
     spec = {"containers": [{"name": "main", "image": "none"}], "schedulingGates": [{"name": "example.com/wait"}]}
     client.create(pods, namespace, {"metadata": {"name": "p"}, "spec": spec})
     client.patch(pods, namespace, "p", {"status": {"message": "seen"}}, subresource="status")
@@ -193,7 +202,7 @@ def test_verbs(bed: Testbed, client: Client) -> None:
 def test_history_that_is_lost_means_a_new_list(bed: Testbed, client: Client, relay: Callable[[], Any]) -> None:
     namespace = fresh_namespace(bed)
     between, through = relay()
-    watcher = Watcher(through, Cache(MARKED), lambda change: changes.append(change), Log(io.StringIO()))
+    watcher = Watcher(through, ObjectCache(MARKED), lambda change: changes.append(change), Log(io.StringIO()))
     changes: list[Any] = []
     for name in ("stays", "goes", "changes"):
         client.create(MAPS, namespace, config(name))
@@ -218,7 +227,7 @@ def test_history_that_is_lost_means_a_new_list(bed: Testbed, client: Client, rel
 def test_a_cut_connection_is_resumed_without_a_list(bed: Testbed, client: Client, relay: Callable[[], Any]) -> None:
     namespace = fresh_namespace(bed)
     between, through = relay()
-    watcher = Watcher(through, Cache(MARKED), lambda change: None, Log(io.StringIO()), seconds=2)
+    watcher = Watcher(through, ObjectCache(MARKED), lambda change: None, Log(io.StringIO()), seconds=2)
     watcher.start()
     bed.wait(lambda: watcher.synced, "the first list")
     for number in range(5):
@@ -233,8 +242,8 @@ def test_a_cut_connection_is_resumed_without_a_list(bed: Testbed, client: Client
 
 def test_a_definition_that_is_installed_later_is_picked_up(bed: Testbed, client: Client) -> None:
     group = f"{unique('g')}.example.com"
-    gadgets = Resource(f"{group}/v1", "Gadget", "gadgets")
-    watcher = Watcher(client, Cache(gadgets), lambda change: None, Log(io.StringIO()), absent=0.2)
+    gadgets = ApiResource(f"{group}/v1", "Gadget", "gadgets")
+    watcher = Watcher(client, ObjectCache(gadgets), lambda change: None, Log(io.StringIO()), absent=0.2)
     watcher.start()
     bed.wait(lambda: watcher.state == "absent", "the kind to be missed")
     names = {"kind": "Gadget", "plural": "gadgets", "singular": "gadget", "listKind": "GadgetList"}
@@ -249,7 +258,7 @@ def test_a_definition_that_is_installed_later_is_picked_up(bed: Testbed, client:
     bed.apply([crd])
     client.create(gadgets, "default", {"metadata": {"name": "g"}})
     bed.wait(lambda: len(watcher.cache), "the object")
-    crds = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", False)
+    crds = ApiResource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", False)
     client.delete(crds, "", f"gadgets.{group}")
     bed.wait(lambda: watcher.state == "absent" and not len(watcher.cache), "the kind to go")
     watcher.stop()
@@ -263,7 +272,7 @@ class Replica:
         self.client, self.namespace, self.identity = client, namespace, identity
         self.caches = Caches([MARKED])
         self.out = io.StringIO()
-        settings = Settings(
+        settings = ManagerSettings(
             namespace=namespace,
             identity=identity,
             terms=QUICK,
@@ -290,19 +299,21 @@ class Replica:
     def owner_of(self, obj: Object) -> Key | None:
         return ("map", self.namespace, name_of(obj)) if namespace_of(obj) == self.namespace else None
 
-    def reconcile(self, key: Key) -> Plan:
+    def reconcile(self, key: Key) -> ReconcilePlan:
         obj = self.caches.get(MARKED, key[1], key[2])
         if obj is None:
-            return Plan()
+            return ReconcilePlan()
         data, meta = obj.get("data") or {}, obj["metadata"]
         if data.get("copy") == data.get("wish") and MINE in annotations_of(obj):
-            return Plan()
+            return ReconcilePlan()
         count = int(data.get("count", "0")) + 1
         body = {
             "metadata": {"resourceVersion": meta["resourceVersion"], "annotations": {MINE: self.identity}},
             "data": {"copy": data.get("wish"), "count": str(count)},
         }
-        return Plan([Write("patch", MARKED, key[1], key[2], body)], [Note("Copied", f"copied {data.get('wish')}")])
+        return ReconcilePlan(
+            [Write("patch", MARKED, key[1], key[2], body)], [Note("Copied", f"copied {data.get('wish')}")]
+        )
 
     def stop(self) -> None:
         self.manager.stop()

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import DocumentError
 from penstock.formats.documents import Document, Library
-from penstock.scheduling.apply import Options, schedule_one
+from penstock.scheduling.apply import ScheduleOptions, schedule_one
 from penstock.scheduling.kinds.table import kind_of
 from penstock.scheduling.model import Binding
 from penstock.scheduling.registry import scheduler
@@ -127,7 +127,7 @@ def asked(bed: Testbed, name: str, cases: Iterable[Case]) -> dict[str, Tally]:
     ns = fresh_namespace(bed)
     found: dict[str, Tally] = {}
     binding = Binding(style="Hard", timeout=60, user="sue", allow_preemption=False, priority="high")
-    options = Options(binding, organisation="lab")
+    options = ScheduleOptions(binding, organisation="lab")
     for case, document, library in cases:
         tally = found.setdefault(document.kind, Tally())
         try:

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.formats.documents import Document, Library
 from penstock.formats.report import Report
-from penstock.scheduling.apply import Options, schedule_one
+from penstock.scheduling.apply import ScheduleOptions, schedule_one
 from penstock.scheduling.fields import at
 from penstock.scheduling.model import Binding, JobObject, Role
 from penstock.scheduling.objects import job_object
@@ -122,7 +122,9 @@ class Gang:
     queue: str
 
 
-def written(document: Document, ns: str, options: Options, name: str = "one", library: Library | None = None) -> Gang:
+def written(
+    document: Document, ns: str, options: ScheduleOptions, name: str = "one", library: Library | None = None
+) -> Gang:
     """What `schedule` makes of it, and the pods of that."""
     given = Document({**document.data, "metadata": {**document.metadata, "name": name, "namespace": ns}}, "job.yaml")
     result = schedule_one(given, scheduler("yunikorn"), options, library and Library((given, *library.documents)))
@@ -209,7 +211,9 @@ def test_every_kind_that_makes_a_gang_is_tried() -> None:
 @pytest.mark.parametrize("kind", GANGS)
 def test_a_gang_starts_together_and_never_by_half(bed: Testbed, ns: str, kind: str) -> None:
     document, library = GANGS[kind]
-    gang = written(document, ns, Options(Binding(queue=f"root.{ns}", style="Hard", timeout=120)), library=library)
+    gang = written(
+        document, ns, ScheduleOptions(Binding(queue=f"root.{ns}", style="Hard", timeout=120)), library=library
+    )
     # Another pod leaves room for all but a part of the last one.
     size = round(CPUS - (gang.cpu - 500) / 1000, 3)
     real.create(bed, ns, "other", size, {"labels": {f"{real.DOMAIN}/app-id": f"other-{ns}"}})
@@ -239,7 +243,7 @@ def test_styles(bed: Testbed, ns: str, style: Any) -> None:
     big = copy.deepcopy(dict(document.data))
     for role in big["spec"]["xgbReplicaSpecs"].values():
         role["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "12"
-    options = Options(Binding(queue=f"root.{ns}", style=style, timeout=3))
+    options = ScheduleOptions(Binding(queue=f"root.{ns}", style=style, timeout=3))
     gang = written(Document(big, "job.yaml"), ns, options, library=library)
     submit(bed, ns, gang)
     if style == "Hard":
@@ -254,7 +258,9 @@ def test_the_queues_of_an_organisation_are_filled_as_the_rfc_says(bed: Testbed, 
     """root.org.ray takes two clusters of three; the third waits as a whole, while Spark and all others go to queues of their own."""
     yunikorn.configure(bed, ORGANISATION)
     report = Report()
-    options = Options(Binding(), organisation="org", config=queue_config(RFC, "queueconfig.yaml", ["yunikorn"], report))
+    options = ScheduleOptions(
+        Binding(), organisation="org", config=queue_config(RFC, "queueconfig.yaml", ["yunikorn"], report)
+    )
     assert any("Hard" in entry.message for entry in report.entries)
     make = partial(written, ns=ns, options=options)
     first, second, third = (make(samples.ray_job(), name=name) for name in ("a", "b", "c"))
@@ -284,13 +290,13 @@ def test_those_that_others_may_displace_are_displaced_and_no_others(bed: Testbed
         return samples.job(parallelism=pods, completions=pods, template=samples.pod(cpu="6", memory="1Gi"))
 
     busy = Binding(queue="root.org.busy", gang=False)
-    kept = written(job(3), ns, Options(replace(busy, allow_preemption=False)), "kept")
-    given = written(job(2), ns, Options(replace(busy, allow_preemption=True)), "given")
+    kept = written(job(3), ns, ScheduleOptions(replace(busy, allow_preemption=False)), "kept")
+    given = written(job(2), ns, ScheduleOptions(replace(busy, allow_preemption=True)), "given")
     # The first pod of an application goes after the others of all, so without the mark at most one of the two would be of `given`.
     for one in (given, kept):
         submit(bed, ns, one)
         bed.wait(partial(all_are, bed, ns, one, "Running"), "the queue to be busy")
-    owner = written(job(2), ns, Options(Binding(queue="root.org.owner", gang=False)), "owner")
+    owner = written(job(2), ns, ScheduleOptions(Binding(queue="root.org.owner", gang=False)), "owner")
     submit(bed, ns, owner)
     bed.wait(lambda: all_are(bed, ns, owner, "Running"), "the owner of the guarantee to run")
     assert "Running" not in phases(bed, ns, given)
@@ -300,7 +306,7 @@ def test_those_that_others_may_displace_are_displaced_and_no_others(bed: Testbed
 def test_who_may_not_submit_is_refused(bed: Testbed, ns: str) -> None:
     yunikorn.configure(bed, CLOSED)
     binding = Binding(user="joe", groups=("staff",))
-    options = Options(binding, organisation="org")
+    options = ScheduleOptions(binding, organisation="org")
     refused = written(samples.job(), ns, options, "joe")
     by_name = written(samples.job(), ns, replace(options, binding=replace(binding, user="sue")), "sue")
     by_group = written(samples.job(), ns, replace(options, binding=replace(binding, groups=("lab",))), "lab")

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.controller.objects import Resource
+from penstock.controller.objects import ApiResource
 from penstock.kubernetes.client import Client
 from tests.controller.fake_api import FakeApi
 
-THINGS = Resource("example.com/v1", "Thing", "things")
+THINGS = ApiResource("example.com/v1", "Thing", "things")
 
 
 @pytest.fixture

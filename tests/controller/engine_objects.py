@@ -9,7 +9,7 @@ from typing import Any
 from penstock.controller import workload as kueue
 from penstock.controller.engine import Observed, Stage
 from penstock.controller.names import POD_GATE, QUEUE, QUEUED
-from penstock.controller.objects import Object, Resource
+from penstock.controller.objects import ApiResource, Object
 
 NS = "team"
 QUEUE_LABEL = {QUEUE: "team-a"}
@@ -21,10 +21,10 @@ class Shelf:
     def __init__(self, *objects: Mapping[str, Any]) -> None:
         self.objects = {(one["kind"], one["metadata"]["name"]): one for one in objects}
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
+    def get(self, resource: ApiResource, namespace: str, name: str) -> Object | None:
         return self.objects.get((resource.kind, name))
 
-    def list(self, resource: Resource, namespace: str = "") -> Sequence[Object]:
+    def list(self, resource: ApiResource, namespace: str = "") -> Sequence[Object]:
         return [one for (kind, _), one in self.objects.items() if kind == resource.kind]
 
 

@@ -19,8 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from penstock.controller.objects import Resource
-from penstock.kubernetes.cache import Selector
+from penstock.controller.objects import ApiResource
+from penstock.kubernetes.cache import LabelSelector
 from penstock.kubernetes.kubeconfig import Connection
 
 Dict = dict[str, Any]
@@ -40,8 +40,8 @@ class Fault:
 
 
 class FakeApi:
-    def __init__(self, *resources: Resource) -> None:
-        self.resources: dict[str, Resource] = {}
+    def __init__(self, *resources: ApiResource) -> None:
+        self.resources: dict[str, ApiResource] = {}
         for resource in resources:
             self.install(resource)
         self.changed = threading.Condition()
@@ -58,10 +58,10 @@ class FakeApi:
         self.sockets: set[socket.socket] = set()
         self.start()
 
-    def install(self, resource: Resource) -> None:
+    def install(self, resource: ApiResource) -> None:
         self.resources[resource.path()] = resource
 
-    def uninstall(self, resource: Resource) -> None:
+    def uninstall(self, resource: ApiResource) -> None:
         del self.resources[resource.path()]
         self.drop()
 
@@ -121,7 +121,7 @@ class FakeApi:
 
     # -- state
 
-    def put(self, resource: Resource, obj: Dict) -> Dict:
+    def put(self, resource: ApiResource, obj: Dict) -> Dict:
         """As somebody else would write it."""
         meta = obj["metadata"]
         with self.changed:
@@ -139,7 +139,7 @@ class FakeApi:
             self._note(resource, kind, stored)
             return copy.deepcopy(stored)
 
-    def remove(self, resource: Resource, namespace: str, name: str) -> Dict:
+    def remove(self, resource: ApiResource, namespace: str, name: str) -> Dict:
         with self.changed:
             stored = self.objects.pop((resource.path(), namespace, name))
             self.version += 1
@@ -148,7 +148,7 @@ class FakeApi:
             self._note(resource, "DELETED", gone)
             return stored
 
-    def _note(self, resource: Resource, kind: str, obj: Dict) -> None:
+    def _note(self, resource: ApiResource, kind: str, obj: Dict) -> None:
         self.log.append((self.version, resource.path(), kind, copy.deepcopy(obj), False))
         self.changed.notify_all()
 
@@ -160,11 +160,11 @@ class FakeApi:
             self.generation += 1
             self.changed.notify_all()
 
-    def all(self, resource: Resource) -> list[Dict]:
+    def all(self, resource: ApiResource) -> list[Dict]:
         with self.changed:
             return [copy.deepcopy(one) for key, one in self.objects.items() if key[0] == resource.path()]
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Dict | None:
+    def get(self, resource: ApiResource, namespace: str, name: str) -> Dict | None:
         with self.changed:
             return copy.deepcopy(self.objects.get((resource.path(), namespace, name)))
 
@@ -204,7 +204,7 @@ class FakeApi:
         request.wfile.write(content)
         request.wfile.flush()
 
-    def _find(self, path: str) -> tuple[Resource, str, str, str] | None:
+    def _find(self, path: str) -> tuple[ApiResource, str, str, str] | None:
         """Kind, namespace, name, subresource."""
         parts = path.strip("/").split("/")
         cut = 2 if parts[0] == "api" else 3
@@ -246,8 +246,8 @@ class FakeApi:
                 return 200, {"kind": "Status", "status": "Success", "details": {"uid": gone["metadata"]["uid"]}}
             return self._patch(resource, stored, body, headers.get("Content-Type", ""))
 
-    def _list(self, resource: Resource, namespace: str, query: Dict) -> tuple[int, Dict]:
-        chosen = Selector(query.get("labelSelector", ""))
+    def _list(self, resource: ApiResource, namespace: str, query: Dict) -> tuple[int, Dict]:
+        chosen = LabelSelector(query.get("labelSelector", ""))
         found = [
             one
             for key, one in sorted(self.objects.items())
@@ -266,7 +266,7 @@ class FakeApi:
         items = [{k: v for k, v in one.items() if k not in ("kind", "apiVersion")} for one in found]
         return 200, {"kind": "List", "metadata": meta, "items": copy.deepcopy(items[start : start + limit])}
 
-    def _patch(self, resource: Resource, stored: Dict, body: Any, content: str) -> tuple[int, Dict]:
+    def _patch(self, resource: ApiResource, stored: Dict, body: Any, content: str) -> tuple[int, Dict]:
         new = copy.deepcopy(stored)
         if "json-patch" in content:
             for step in body:
@@ -286,7 +286,7 @@ class FakeApi:
         if found is None:
             self._status(request, 404, "NotFound", {})
             return
-        chosen, root = Selector(query.get("labelSelector", "")), found[0].path()
+        chosen, root = LabelSelector(query.get("labelSelector", "")), found[0].path()
         request.send_response(200)
         request.send_header("Content-Type", "application/json")
         request.send_header("Transfer-Encoding", "chunked")

@@ -20,9 +20,9 @@ from penstock.controller.objects import (
     LOCAL_QUEUES,
     PODS,
     WORKLOADS,
+    ApiResource,
     Object,
-    Plan,
-    Resource,
+    ReconcilePlan,
     Write,
     annotations_of,
     condition,
@@ -35,7 +35,7 @@ from penstock.controller.objects import (
     rows,
     uid_of,
 )
-from penstock.controller.workload import Workload
+from penstock.controller.workload import OwnWorkload
 from penstock.kueue.status import timestamp
 from tests.controller.machines import Argo, Machine, machines
 
@@ -185,10 +185,10 @@ class Cluster:
 
     # Lookup
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
+    def get(self, resource: ApiResource, namespace: str, name: str) -> Object | None:
         return self.objects.get((resource.plural, name))
 
-    def list(self, resource: Resource, namespace: str = "") -> Sequence[Object]:
+    def list(self, resource: ApiResource, namespace: str = "") -> Sequence[Object]:
         return self.of(resource.plural)
 
     def snapshot(self) -> Cluster:
@@ -320,7 +320,9 @@ class Cluster:
         for one in self._waiting():
             if self._fitting(one) is not None:
                 continue
-            lower = [each for each in self.of("workloads") if Workload(each).runs and _priority(each) < _priority(one)]
+            lower = [
+                each for each in self.of("workloads") if OwnWorkload(each).runs and _priority(each) < _priority(one)
+            ]
             sets = rows(one, "spec", "podSets")
             missing = {
                 name: self.used(name) + sum(_amount(each, name) * int(each["count"]) for each in sets) - amount
@@ -333,7 +335,7 @@ class Cluster:
 
     def evict(self, name: str, why: str = "Preempted") -> None:
         one = self.objects.get(("workloads", name))
-        if one is not None and Workload(one).runs:
+        if one is not None and OwnWorkload(one).runs:
             _state(one, "Evicted", True, why)
             self.touch(one)
 
@@ -376,7 +378,7 @@ def observed(cluster: Cluster, main: Object) -> Observed:
     return Observed(main, children, cluster, cluster.now)
 
 
-def look(cluster: Cluster, main: Object) -> Plan:
+def look(cluster: Cluster, main: Object) -> ReconcilePlan:
     workloads = [one for one in cluster.of("workloads") if labels_of(one).get("penstock/workflow-uid") == uid_of(main)]
     unit = cluster.units.get(uid_of(main), cluster.unit)
     return reconcile(Seen(cluster.machine_of(main).engine, observed(cluster, main), unit, workloads))

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.controller.names import WORKFLOW_UID
-from penstock.controller.objects import Resource
-from penstock.kubernetes.cache import LAST_APPLIED, Cache, Caches, Selector
+from penstock.controller.objects import ApiResource
+from penstock.kubernetes.cache import LAST_APPLIED, Caches, LabelSelector, ObjectCache
 from tests.controller.fake_api import names
 
-PODS = Resource("v1", "Pod", "pods")
-MARKED = Resource("v1", "Pod", "pods", selector="mark")
+PODS = ApiResource("v1", "Pod", "pods")
+MARKED = ApiResource("v1", "Pod", "pods", selector="mark")
 
 
 def pod(name: str, version: int | str, uid: str = "", **meta: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def pod(name: str, version: int | str, uid: str = "", **meta: Any) -> dict[str, 
 
 
 def test_an_older_version_is_passed_over_even_if_it_looks_greater_as_text() -> None:
-    cache = Cache(PODS)
+    cache = ObjectCache(PODS)
     assert cache.put(pod("a", 10, labels={"new": "yes"}))
     assert cache.put(pod("a", 9)) is None
     assert cache.put(pod("a", 10)) is None
@@ -32,14 +32,14 @@ def test_an_older_version_is_passed_over_even_if_it_looks_greater_as_text() -> N
 
 
 def test_versions_that_are_no_numbers_are_taken_as_they_come() -> None:
-    cache = Cache(PODS)
+    cache = ObjectCache(PODS)
     cache.put(pod("a", "x7"))
     assert cache.put(pod("a", "x6")) is not None
     assert cache.put(pod("a", "x6")) is None
 
 
 def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:
-    cache = Cache(PODS)
+    cache = ObjectCache(PODS)
     cache.put(pod("a", 5))
     assert cache.remove(pod("a", 7)) is not None
     assert cache.put(pod("a", 6)) is None
@@ -49,14 +49,14 @@ def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:
 
 
 def test_an_answer_from_before_a_list_without_the_object_is_late() -> None:
-    cache = Cache(PODS)
+    cache = ObjectCache(PODS)
     cache.replace([], "20")
     assert cache.put(pod("a", 15)) is None
     assert cache.put(pod("b", 21)) is not None
 
 
 def test_what_a_writer_put_in_after_the_list_was_made_stays() -> None:
-    cache = Cache(PODS)
+    cache = ObjectCache(PODS)
     cache.put(pod("old", 3))
     cache.put(pod("mine", 12))
     changes = cache.replace([pod("other", 4)], "10")
@@ -65,7 +65,7 @@ def test_what_a_writer_put_in_after_the_list_was_made_stays() -> None:
 
 
 def test_a_list_from_a_store_that_was_set_back_holds() -> None:
-    cache = Cache(PODS)
+    cache = ObjectCache(PODS)
     cache.put(pod("a", 500))
     cache.put(pod("b", 501))
     cache.replace([pod("a", 40)], "60", floor=cache.highest)
@@ -77,7 +77,7 @@ def test_a_list_from_a_store_that_was_set_back_holds() -> None:
 
 
 def test_an_object_that_loses_its_label_is_dropped_and_may_come_back() -> None:
-    cache = Cache(MARKED)
+    cache = ObjectCache(MARKED)
     assert cache.put(pod("a", 1)) is None
     assert cache.put(pod("a", 2, labels={"mark": ""})) is not None
     change = cache.put(pod("a", 3))
@@ -90,7 +90,7 @@ def test_an_object_that_loses_its_label_is_dropped_and_may_come_back() -> None:
 
 
 def test_by_owner_and_by_workflow() -> None:
-    cache = Cache(PODS)
+    cache = ObjectCache(PODS)
     owners = [{"uid": "u1"}, {"uid": "u2"}]
     cache.put(pod("a", 1, ownerReferences=owners, labels={WORKFLOW_UID: "w"}))
     cache.put(pod("b", 1, ownerReferences=owners[:1]))
@@ -105,7 +105,7 @@ def test_by_owner_and_by_workflow() -> None:
 
 
 def test_what_nobody_reads_is_not_kept_and_the_kind_is_put_in() -> None:
-    cache = Cache(PODS)
+    cache = ObjectCache(PODS)
     given = pod("a", 1, managedFields=[{}], annotations={LAST_APPLIED: "{}", "mine": "1"})
     cache.put(given)
     found = cache.get("ns", "a")
@@ -123,8 +123,8 @@ def test_caches_answer_as_a_lookup() -> None:
     assert names(caches.list(PODS, "ns")) == ["a"]
     assert names(caches.list(PODS, "other")) == []
     assert caches.get(MARKED, "ns", "a") is None
-    assert caches.get(Resource("v1", "Node", "nodes"), "", "n") is None
-    assert len(caches.holding(Resource("v1", "Pod", "pods"))) == 2
+    assert caches.get(ApiResource("v1", "Node", "nodes"), "", "n") is None
+    assert len(caches.holding(ApiResource("v1", "Pod", "pods"))) == 2
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,12 @@ def test_caches_answer_as_a_lookup() -> None:
     ],
 )
 def test_label_selectors(text: str, labels: dict[str, str], holds: bool) -> None:
-    assert Selector(text)(labels) is holds
+    assert LabelSelector(text)(labels) is holds
 
 
 def test_a_selector_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError):
-        Selector("a=(")
+        LabelSelector("a=(")
 
 
 @given(st.data())
@@ -169,7 +169,7 @@ def test_watch_and_writers_in_any_order_end_with_what_the_cluster_has(data: st.D
             truth[name] = pod(name, version, uid=uid)
             history.append(("MODIFIED", truth[name]))
         snapshots[version] = list(truth.values())
-    cache = Cache(PODS)
+    cache = ObjectCache(PODS)
     answers: list[dict[str, Any]] = []
     at = 0
     while at < len(history) or answers:

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.controller.coverage import Coverage, Grant, opening, released
 from penstock.controller.engine import Shape, Stage, Task
-from penstock.controller.workload import Workload
+from penstock.controller.workload import OwnWorkload
 from tests.controller.engine_objects import Shelf, admitted
 
 MAIN = {
@@ -25,13 +25,13 @@ FLAVORS = Shelf(
 )
 
 
-def whole() -> Workload:
+def whole() -> OwnWorkload:
     """Four cpu of one flavor and two GPUs of another, held as unit pods."""
     stage = Stage("*", "w", "open", (Shape(1, {"cpu": 4000, GPU: 2000}),), vector=True)
     made = admitted(MAIN, stage)
     for one in made["status"]["admission"]["podSetAssignments"]:
         one["flavors"] = {"cpu": "plain"} if "cpu" in one["name"] else {GPU: "a100"}
-    return Workload(made)
+    return OwnWorkload(made)
 
 
 def pod(selector: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:
@@ -64,16 +64,16 @@ def test_a_pod_that_chose_other_nodes_is_not_covered() -> None:
 SPOT = {"key": "spot", "operator": "Exists"}
 
 
-def checked(*updates: dict[str, Any], state: str = "Ready") -> Workload:
+def checked(*updates: dict[str, Any], state: str = "Ready") -> OwnWorkload:
     """One cpu of the flavor `plain`, and a check that has said this."""
     made = admitted(MAIN, Stage("train", "train", "open", (Shape(2, {"cpu": 1000}),)))
     for one in made["status"]["admission"]["podSetAssignments"]:
         one["flavors"] = {"cpu": "plain"}
     made["status"]["admissionChecks"] = [{"name": "check", "state": state, "podSetUpdates": list(updates)}]
-    return Workload(made)
+    return OwnWorkload(made)
 
 
-def granted(workload: Workload, one: dict[str, Any]) -> Grant:
+def granted(workload: OwnWorkload, one: dict[str, Any]) -> Grant:
     found = Coverage([workload], [], FLAVORS).decide(Task("train", "t"), one)
     assert isinstance(found, Grant)
     return found

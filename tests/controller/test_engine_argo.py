@@ -13,7 +13,7 @@ import pytest
 from penstock.controller.engine import Observed, Opening, Stage
 from penstock.controller.engines.argo import ENGINE
 from penstock.controller.engines.argo.nodes import Nodes, fnv1a
-from penstock.controller.objects import Object, Resource, part
+from penstock.controller.objects import ApiResource, Object, part
 from penstock.errors import DocumentError
 
 Dict = dict[str, Any]
@@ -22,10 +22,10 @@ SHAPE = '[{"n":3,"step":"train","template":"trainer","resources":{"cpu":"2"}}]'
 
 
 class Nothing:
-    def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
+    def get(self, resource: ApiResource, namespace: str, name: str) -> Object | None:
         return None
 
-    def list(self, resource: Resource, namespace: str = "") -> Sequence[Object]:
+    def list(self, resource: ApiResource, namespace: str = "") -> Sequence[Object]:
         return ()
 
 

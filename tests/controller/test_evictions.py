@@ -12,7 +12,7 @@ from penstock.controller.core import Seen, may_run, reconcile, unreadable
 from penstock.controller.coverage import is_active, requests_of
 from penstock.controller.engine import Observed
 from penstock.controller.objects import WORKLOADS, annotations_of, holds, name_of, part, rows
-from penstock.controller.workload import Workload
+from penstock.controller.workload import OwnWorkload
 from tests.controller import model
 from tests.controller.model import Cluster, control, look
 from tests.controller.toy_engine.penstock_toy import ENGINE
@@ -36,7 +36,7 @@ def running(*steps: dict[str, Any]) -> Cluster:
 
 
 def evicted(cluster: Cluster) -> dict[str, Any]:
-    (one,) = [one for one in cluster.of("workloads") if Workload(one).runs]
+    (one,) = [one for one in cluster.of("workloads") if OwnWorkload(one).runs]
     cluster.evict(name_of(one))
     return one
 
@@ -63,7 +63,7 @@ def test_of_a_workflow_that_is_being_deleted() -> None:
     evicted(cluster)
     control(cluster), control(cluster)
     assert not cluster.of("pods") and cluster.used() == 0
-    assert not [one for one in cluster.of("workloads") if Workload(one).live]
+    assert not [one for one in cluster.of("workloads") if OwnWorkload(one).live]
     assert not look(cluster, main).writes
 
 
@@ -102,7 +102,7 @@ def test_of_a_pod_that_outlives_its_stage() -> None:
     control(cluster)
     assert not cluster.of("pods")
     control(cluster)
-    assert Workload(cluster.of("workloads")[0]).finished
+    assert OwnWorkload(cluster.of("workloads")[0]).finished
 
 
 def test_of_a_stage_that_was_set_back() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.controller.cluster.leader import Elector, Seen, Terms, claim
+from penstock.controller.cluster.leader import Elector, SeenLease, Terms, claim
 from penstock.kubernetes.client import ApiError
 from penstock.kubernetes.log import Log
 
@@ -194,8 +194,8 @@ def test_a_process_that_slept_does_not_lead() -> None:
 def test_a_claim_keeps_the_time_at_which_it_was_won() -> None:
     first = claim(None, "me", Terms(), WALL)
     assert (first["leaseDurationSeconds"], first["leaseTransitions"]) == (15, 0)
-    later = claim(Seen(first, "1", 0), "me", Terms(), WALL + datetime.timedelta(seconds=2))
+    later = claim(SeenLease(first, "1", 0), "me", Terms(), WALL + datetime.timedelta(seconds=2))
     assert (later["acquireTime"], later["leaseTransitions"]) == (first["acquireTime"], 0)
     assert later["renewTime"] > first["renewTime"]
-    other = claim(Seen(first, "1", 0), "you", Terms(), WALL)
+    other = claim(SeenLease(first, "1", 0), "you", Terms(), WALL)
     assert (other["holderIdentity"], other["leaseTransitions"]) == ("you", 1)

@@ -20,8 +20,17 @@ import pytest
 from penstock.controller.cluster.certificates import CONFIGURATIONS, SECRETS
 from penstock.controller.cluster.events import EVENTS
 from penstock.controller.cluster.leader import LEASES, Terms
-from penstock.controller.cluster.run import Key, Manager, Settings
-from penstock.controller.objects import Note, Object, Plan, Resource, Write, controller_of, name_of, namespace_of
+from penstock.controller.cluster.run import Key, Manager, ManagerSettings
+from penstock.controller.objects import (
+    ApiResource,
+    Note,
+    Object,
+    ReconcilePlan,
+    Write,
+    controller_of,
+    name_of,
+    namespace_of,
+)
 from penstock.kubernetes import watch as watch_module
 from penstock.kubernetes.cache import Caches
 from penstock.kubernetes.client import Client
@@ -29,7 +38,7 @@ from penstock.kubernetes.log import Log
 from tests.controller.conftest import THINGS
 from tests.controller.fake_api import FakeApi, Fault, thing, wait_for
 
-PARTS = Resource("example.com/v1", "Part", "parts")
+PARTS = ApiResource("example.com/v1", "Part", "parts")
 QUICK = Terms(duration=1.5, renew_deadline=1.0, retry=0.1)
 
 
@@ -42,7 +51,7 @@ class World:
         self.caches = Caches([THINGS, PARTS])
         self.out = io.StringIO()
         self.seen: list[Key] = []
-        self.decide: Callable[[Key], Plan] = self.one_part
+        self.decide: Callable[[Key], ReconcilePlan] = self.one_part
         settings = {
             "elect": False,
             "health_host": "127.0.0.1",
@@ -52,7 +61,7 @@ class World:
         }
         self.manager = Manager(
             self.client,
-            Settings(**{**settings, "webhook_port": 0, "namespace": "ns", **given}),
+            ManagerSettings(**{**settings, "webhook_port": 0, "namespace": "ns", **given}),
             self.caches,
             owner_of=self.owner_of,
             reconcile=self.reconcile,
@@ -69,24 +78,26 @@ class World:
             return ("thing", namespace_of(obj), name_of(obj))
         return ("thing", namespace_of(obj), str(controller_of(obj).get("name")))
 
-    def reconcile(self, key: Key) -> Plan:
+    def reconcile(self, key: Key) -> ReconcilePlan:
         self.seen.append(key)
         return self.decide(key)
 
-    def one_part(self, key: Key) -> Plan:
+    def one_part(self, key: Key) -> ReconcilePlan:
         main = self.caches.get(THINGS, key[1], key[2])
         part = self.caches.get(PARTS, key[1], key[2])
         if main is None:
-            return Plan([Write("delete", PARTS, key[1], key[2])] if part else [])
+            return ReconcilePlan([Write("delete", PARTS, key[1], key[2])] if part else [])
         if part is None:
             owner = {"name": key[2], "uid": main["metadata"]["uid"], "controller": True}
             body = {"metadata": {"ownerReferences": [owner]}, "spec": main.get("spec", {})}
-            return Plan([Write("create", PARTS, key[1], key[2], body)], [Note("Made", "the part is made")])
+            return ReconcilePlan([Write("create", PARTS, key[1], key[2], body)], [Note("Made", "the part is made")])
         if part["spec"] != main.get("spec", {}):
             version = part["metadata"]["resourceVersion"]
             body = {"metadata": {"resourceVersion": version}, "spec": main.get("spec", {})}
-            return Plan([Write("patch", PARTS, key[1], key[2], body)], [Note("Changed", "the part is changed")])
-        return Plan()
+            return ReconcilePlan(
+                [Write("patch", PARTS, key[1], key[2], body)], [Note("Changed", "the part is changed")]
+            )
+        return ReconcilePlan()
 
     def start(self) -> World:
         self.thread.start()
@@ -251,7 +262,9 @@ def test_a_refused_write_does_not_keep_the_rest_of_its_workflow_waiting(api: Fak
     one = world()
     api.faults.append(Fault(lambda m, p: m == "POST" and "parts" in p, 422, "Invalid", times=1))
     writes = [Write("create", PARTS, "ns", name, {"metadata": {"name": name}}) for name in ("poison", "b")]
-    one.decide = lambda key: Plan(writes, [Note("Evicted", "stage b")]) if len(one.seen) == 1 else Plan()
+    one.decide = lambda key: (
+        ReconcilePlan(writes, [Note("Evicted", "stage b")]) if len(one.seen) == 1 else ReconcilePlan()
+    )
     api.put(THINGS, thing("a"))
     one.start()
     wait_for(lambda: api.get(PARTS, "ns", "b"))
@@ -269,7 +282,7 @@ def test_one_that_cannot_be_handled_does_not_hold_up_the_others(api: FakeApi, wo
     one = world(workers=1)
     usual = one.decide
 
-    def decide(key: Key) -> Plan:
+    def decide(key: Key) -> ReconcilePlan:
         if key[2] == "bad":
             raise ZeroDivisionError("bad")
         return usual(key)
@@ -290,7 +303,7 @@ def test_a_write_that_is_sent_every_so_often_is_put_off_not_lost(api: FakeApi, w
     one = world()
     plain = one.one_part
 
-    def seldom(key: Key) -> Plan:
+    def seldom(key: Key) -> ReconcilePlan:
         plan = plain(key)
         return replace(plan, writes=[replace(write, every=0.5) for write in plan.writes])
 
@@ -308,7 +321,7 @@ def test_a_write_that_is_sent_every_so_often_is_put_off_not_lost(api: FakeApi, w
 
 def test_again_is_looked_at_again(api: FakeApi, world: Make) -> None:
     one = world()
-    one.decide = lambda key: Plan(again=0.01 if len(one.seen) < 5 else None)
+    one.decide = lambda key: ReconcilePlan(again=0.01 if len(one.seen) < 5 else None)
     api.put(THINGS, thing("a"))
     one.start()
     wait_for(lambda: len(one.seen) == 5)
@@ -317,7 +330,7 @@ def test_again_is_looked_at_again(api: FakeApi, world: Make) -> None:
 def test_the_same_note_is_one_event_and_counted_when_it_comes_back(api: FakeApi, world: Make) -> None:
     one = world()
     say = [[Note("Queued", "waits")]]
-    one.decide = lambda key: Plan(notes=say[0])
+    one.decide = lambda key: ReconcilePlan(notes=say[0])
     api.put(THINGS, thing("a"))
     one.start()
     wait_for(lambda: events(api) == [("Queued", "a")])
@@ -336,7 +349,7 @@ def test_a_new_process_does_not_tell_it_again(api: FakeApi, world: Make) -> None
     api.put(THINGS, thing("a"))
     for _ in range(2):
         one = world()
-        one.decide = lambda key: Plan(notes=[Note("Queued", "waits", warning=True)])
+        one.decide = lambda key: ReconcilePlan(notes=[Note("Queued", "waits", warning=True)])
         one.start()
         wait_for(lambda one=one: one.seen and one.manager.idle())
         one.stop()
@@ -405,7 +418,7 @@ def test_a_fault_is_told_on_the_object_and_not_at_every_try(api: FakeApi, world:
     one = world()
     usual = one.decide
 
-    def decide(key: Key) -> Plan:
+    def decide(key: Key) -> ReconcilePlan:
         if key[2] == "bad":
             raise ZeroDivisionError(f"try {len(one.seen)}")  # other words each time
         return usual(key)
@@ -469,11 +482,11 @@ def test_what_is_in_doubt_is_read_before_anything_is_done_about_it(api: FakeApi,
     doubt = Write("patch", PARTS, "ns", "other")
     stopped: list[str] = []
 
-    def decide(key: Key) -> Plan:
+    def decide(key: Key) -> ReconcilePlan:
         if one.caches.get(PARTS, "ns", "other") is not None:
-            return Plan()
+            return ReconcilePlan()
         stopped.append(key[2])
-        return Plan([Write("delete", THINGS, "ns", "a")], doubts=[doubt])
+        return ReconcilePlan([Write("delete", THINGS, "ns", "a")], doubts=[doubt])
 
     one.decide = decide
     api.faults.append(Fault(lambda method, path: "parts" in path and "watch" in path, 500, times=10**6))

@@ -27,8 +27,8 @@ from penstock.controller.objects import (
     LOCAL_QUEUES,
     PODS,
     WORKLOADS,
+    ApiResource,
     Object,
-    Resource,
     annotations_of,
     name_of,
     uid_of,
@@ -72,12 +72,12 @@ class Desk:
                 self.put(resource, one)
         self.put(FLAVORS, self.cluster.of("resourceflavors")[0])
 
-    def put(self, resource: Resource, obj: Object, told: bool = True) -> Callable[[], None]:
+    def put(self, resource: ApiResource, obj: Object, told: bool = True) -> Callable[[], None]:
         self.version += 1
         stored = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
         return self._tell(self.controller.caches[resource].put(stored), told)
 
-    def remove(self, resource: Resource, obj: Object) -> None:
+    def remove(self, resource: ApiResource, obj: Object) -> None:
         self.version += 1
         gone = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
         self._tell(self.controller.caches[resource].remove(gone), True)
@@ -389,7 +389,7 @@ def test_the_nearest_that_waits_by_itself_owns_what_is_below() -> None:
 
 
 def _object(
-    resource: Resource, name: str, labels: dict[str, str], owner: dict[str, Any] | None = None
+    resource: ApiResource, name: str, labels: dict[str, str], owner: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": name, "namespace": NS, "uid": f"uid-{name}", "resourceVersion": "5"}
     if owner is not None:

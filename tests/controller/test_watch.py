@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.controller.objects import Resource
+from penstock.controller.objects import ApiResource
 from penstock.kubernetes import watch as watch_module
-from penstock.kubernetes.cache import Cache, Change
+from penstock.kubernetes.cache import Change, ObjectCache
 from penstock.kubernetes.client import Client
 from penstock.kubernetes.log import Log
 from penstock.kubernetes.watch import Watcher
@@ -26,9 +26,9 @@ def start(client: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setattr(watch_module, "FIRST", 0.01)
     begun: list[Watcher] = []
 
-    def make(resource: Resource = THINGS, **given: float) -> Watcher:
+    def make(resource: ApiResource = THINGS, **given: float) -> Watcher:
         changes: list[Change] = []
-        watcher = Watcher(client, Cache(resource), changes.append, Log(io.StringIO()), **given)
+        watcher = Watcher(client, ObjectCache(resource), changes.append, Log(io.StringIO()), **given)
         watcher.changes = changes  # type: ignore[attr-defined]
         begun.append(watcher)
         watcher.start()
@@ -153,7 +153,7 @@ def test_a_server_that_closes_every_watch_at_once_is_not_asked_without_end(api: 
 
 
 def test_a_selection(api: FakeApi, start: Start) -> None:
-    some = Resource(THINGS.api, THINGS.kind, THINGS.plural, selector="mark=yes")
+    some = ApiResource(THINGS.api, THINGS.kind, THINGS.plural, selector="mark=yes")
     api.put(THINGS, thing("no"))
     api.put(THINGS, thing("yes", labels={"mark": "yes"}))
     watcher = start(some)

@@ -20,7 +20,7 @@ from penstock.formats.documents import Document, Library, read_text
 from penstock.formats.yaml_writer import dump_all
 from penstock.graph import quantity
 from penstock.scheduling import operators, reading
-from penstock.scheduling.apply import Options, schedule_one
+from penstock.scheduling.apply import ScheduleOptions, schedule_one
 from penstock.scheduling.model import Binding, JobObject
 from penstock.scheduling.objects import job_object
 from penstock.scheduling.registry import scheduler
@@ -118,7 +118,7 @@ def test_where_kueue_counts_too_little_ours_are_larger_and_it_is_said(capsys: py
             continue
         job = job_of(path, document)
         assert job is not None, case
-        written = schedule_one(document, scheduler("kueue"), Options(Binding(queue="lab")))
+        written = schedule_one(document, scheduler("kueue"), ScheduleOptions(Binding(queue="lab")))
         said = " ".join(entry.message for entry in written.report.entries)
         wrong = []
         for ours, one in zip(job.pod_sets, want["podSets"], strict=True):
@@ -160,7 +160,7 @@ def _placement(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unnamed(job: JobObject, theirs: list[tuple[str, int, dict[str, int], dict[str, Any]]]) -> list[str]:
     """What differs between our groups and theirs without a word in the report, or is worse."""
-    result = schedule_one(job.document, scheduler("yunikorn"), Options(Binding(queue="root.lab")))
+    result = schedule_one(job.document, scheduler("yunikorn"), ScheduleOptions(Binding(queue="root.lab")))
     gang = result.jobs[0].gang
     said = [entry.message for entry in result.report.entries if "other than its operator would write" in entry.message]
     ours = {one.name: one for one in gang.members}
@@ -204,7 +204,7 @@ def test_pods_as_yunikorn_reads_them(capsys: pytest.CaptureFixture[str]) -> None
 def test_what_we_write(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every object of every kind: YuniKorn reads our gang as we meant it, only metadata changes, and twice is once."""
     tally = Tally(f"written for {name}: read back, idempotent, nothing else changed")
-    options = Options(Binding(style="Hard", timeout=60, user="sue"), organisation="lab")
+    options = ScheduleOptions(Binding(style="Hard", timeout=60, user="sue"), organisation="lab")
     for path in FILES:
         for number, document in enumerate(documents(path)):
             try:

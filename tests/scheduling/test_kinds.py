@@ -14,7 +14,7 @@ from penstock.errors import DocumentError, UserError
 from penstock.formats.documents import Document, Library
 from penstock.graph.quantity import parse
 from penstock.scheduling import registry
-from penstock.scheduling.apply import Options, schedule_one
+from penstock.scheduling.apply import ScheduleOptions, schedule_one
 from penstock.scheduling.kinds.spark import java_size
 from penstock.scheduling.kinds.table import KINDS
 from penstock.scheduling.kueue import shortfalls
@@ -359,4 +359,6 @@ def test_anything_in_any_place_is_read_or_refused_in_words(data: st.DataObject) 
         assert all(0 <= role.members and isinstance(dict(role.requests), dict) for role in job.roles)
         for name in ("yunikorn", "kueue"):
             with suppress(UserError):
-                schedule_one(read_one, registry.scheduler(name), Options(organisation="lab"), Library((found, beside)))
+                schedule_one(
+                    read_one, registry.scheduler(name), ScheduleOptions(organisation="lab"), Library((found, beside))
+                )

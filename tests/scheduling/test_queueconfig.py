@@ -12,7 +12,7 @@ from penstock.errors import UserError
 from penstock.formats.report import Report
 from penstock.formats.yaml_writer import dump
 from penstock.scheduling import keys, registry
-from penstock.scheduling.apply import Options, schedule_one
+from penstock.scheduling.apply import ScheduleOptions, schedule_one
 from penstock.scheduling.kinds.table import KINDS
 from penstock.scheduling.queueconfig import QueueConfig, queue_config
 from tests.scheduling.samples import document, jobset, ray_cluster, replicas
@@ -49,7 +49,7 @@ def test_it_is_read_as_it_stands_in_the_rfc_and_its_mistakes_are_mended_and_repo
 def test_it_decides_the_queue_and_the_gang_and_the_command_line_wins() -> None:
     config, _ = read(RFC)
     plugin = registry.scheduler("yunikorn")
-    options = Options(organisation="org1", config=config)
+    options = ScheduleOptions(organisation="org1", config=config)
     found = schedule_one(ray_cluster(), plugin, options).documents[0]
     assert found["metadata"]["labels"][keys.YK_QUEUE] == "root.org1.ray"
     parameters = found["metadata"]["annotations"][keys.PARAMETERS]
@@ -64,7 +64,7 @@ def test_one_type_may_stand_for_all_of_kubeflow_and_the_narrower_one_wins() -> N
     names = {kind: config.job_type(KINDS["kubeflow.org", kind]) for kind in ("PyTorchJob", "TFJob", "MPIJob")}
     assert names == {"PyTorchJob": "pytorch", "TFJob": "tfjob", "MPIJob": "kubeflow"}
     found = document("kubeflow.org/v2beta1", "MPIJob", replicas("mpiReplicaSpecs", Launcher=1, Worker=1))
-    done = schedule_one(found, registry.scheduler("kueue"), Options(organisation="o", config=config))
+    done = schedule_one(found, registry.scheduler("kueue"), ScheduleOptions(organisation="o", config=config))
     assert done.documents[0]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "o.kubeflow"
 
 

@@ -14,7 +14,7 @@ from penstock.errors import NotFound, UserError
 from penstock.formats.documents import Document, Library
 from penstock.plugins import SchedulerPlugin
 from penstock.scheduling import keys, reading, registry
-from penstock.scheduling.apply import Options, Scheduled, schedule, schedule_one
+from penstock.scheduling.apply import Scheduled, ScheduleOptions, schedule, schedule_one
 from penstock.scheduling.model import Binding
 from tests.scheduling.samples import (
     dask,
@@ -35,11 +35,11 @@ from tests.scheduling.samples import (
 from tests.scheduling.volcano.penstock_volcano import SCHEDULER
 
 YUNIKORN, KUEUE = registry.scheduler("yunikorn"), registry.scheduler("kueue")
-LAB = Options(organisation="lab")
+LAB = ScheduleOptions(organisation="lab")
 
 
 def written(
-    found: Document, plugin: SchedulerPlugin = YUNIKORN, options: Options = LAB, *beside: Document
+    found: Document, plugin: SchedulerPlugin = YUNIKORN, options: ScheduleOptions = LAB, *beside: Document
 ) -> Scheduled:
     return schedule_one(found, plugin, options, Library((found, *beside)))
 
@@ -70,7 +70,7 @@ def groups(result: Scheduled, *path: str | int) -> dict[str, int]:
 
 
 def test_every_template_of_a_job_carries_queue_application_and_gang() -> None:
-    result = written(jobset(), options=Options(Binding(style="Hard", timeout=60), organisation="lab"))
+    result = written(jobset(), options=ScheduleOptions(Binding(style="Hard", timeout=60), organisation="lab"))
     for number, group in enumerate(("driver", "workers")):
         where = ("spec", "replicatedJobs", number, "template", "spec", "template")
         found = labels(result, *where)
@@ -124,7 +124,7 @@ def test_names_of_groups_can_be_part_of_the_name_of_a_placeholder() -> None:
 
 def test_an_application_is_one_object_in_one_namespace() -> None:
     def app(found: Document, **more: Any) -> str:
-        return labels(written(found, options=Options(Binding(**more), organisation="lab")), "spec", "template")[
+        return labels(written(found, options=ScheduleOptions(Binding(**more), organisation="lab")), "spec", "template")[
             keys.APP
         ]
 
@@ -179,7 +179,9 @@ def test_the_objects_in_an_app_wrapper_are_written_into() -> None:
 
 
 def test_preemption_users_and_what_yunikorn_has_no_mark_for() -> None:
-    options = Options(Binding(allow_preemption=False, user="sue", groups=("lab",), priority="high"), organisation="lab")
+    options = ScheduleOptions(
+        Binding(allow_preemption=False, user="sue", groups=("lab",), priority="high"), organisation="lab"
+    )
     result = written(job(), options=options)
     found = notes(result, "spec", "template")
     assert found[keys.ALLOW_PREEMPTION] == "false" and json.loads(found[keys.USER_INFO]) == {
@@ -192,7 +194,7 @@ def test_preemption_users_and_what_yunikorn_has_no_mark_for() -> None:
 
 def test_without_a_gang_what_an_earlier_one_left_is_taken_out() -> None:
     before = Document(written(jobset()).documents[0])
-    after = written(before, options=Options(Binding(gang=False), organisation="lab"))
+    after = written(before, options=ScheduleOptions(Binding(gang=False), organisation="lab"))
     where = ("spec", "replicatedJobs", 0, "template", "spec", "template")
     assert not set(notes(after, *where)) & {keys.GROUP, keys.GROUPS} and "taken out" in said(after)
 
@@ -234,7 +236,7 @@ def test_what_the_rfc_puts_on_the_object_is_corrected_and_written_where_pods_get
 
 
 def test_what_the_command_says_wins_over_what_is_on_the_object() -> None:
-    options = Options(Binding(style="Soft", user="ana"), organisation="lab")
+    options = ScheduleOptions(Binding(style="Soft", user="ana"), organisation="lab")
     own = notes(written(on_the_object(job(), {}, RFC), options=options), "spec", "template")
     assert own[keys.PARAMETERS] == "placeholderTimeoutInSeconds=60 gangSchedulingStyle=Soft"
     assert json.loads(own[keys.USER_INFO]) == {"user": "ana", "groups": []}
@@ -264,7 +266,7 @@ def test_kueue_says_what_it_does_not_read_and_a_total_goes_where_it_is_read() ->
 
 
 def test_kueue_waits_at_the_object_and_nothing_below_it_is_touched() -> None:
-    result = written(ray_job(), KUEUE, Options(Binding(priority="high"), organisation="lab"))
+    result = written(ray_job(), KUEUE, ScheduleOptions(Binding(priority="high"), organisation="lab"))
     assert labels(result) == {"kueue.x-k8s.io/queue-name": "lab.ray", "kueue.x-k8s.io/priority-class": "high"}
     assert result.documents[0]["spec"] == ray_job().spec
     assert "head: 1 × 1 cpu, 2Gi memory" in said(result, "kept")
@@ -308,7 +310,7 @@ def test_what_kueue_would_refuse_is_said(found: Document, refused: str) -> None:
 
 
 def test_what_kueue_has_no_mark_for_is_said() -> None:
-    options = Options(Binding(style="Hard", timeout=60, user="sue", allow_preemption=False), organisation="lab")
+    options = ScheduleOptions(Binding(style="Hard", timeout=60, user="sue", allow_preemption=False), organisation="lab")
     lost = said(written(job(), KUEUE, options), "lost")
     assert "no style and no timeout" in lost and "no user" in lost and "no allow-preemption" in lost
 
@@ -320,7 +322,7 @@ def test_what_kueue_has_no_mark_for_is_said() -> None:
 @pytest.mark.parametrize("number", range(len(every_kind())))
 def test_twice_is_once_and_the_input_is_not_changed(name: str, number: int) -> None:
     found = every_kind()[number]
-    options = Options(Binding(style="Soft", timeout=5, user="sue", allow_preemption=True), organisation="lab")
+    options = ScheduleOptions(Binding(style="Soft", timeout=5, user="sue", allow_preemption=True), organisation="lab")
     once = written(found, registry.scheduler(name), options, runtime())
     assert found == every_kind()[number]
     again = written(Document(once.documents[-1], "job.yaml"), registry.scheduler(name), options, runtime())
@@ -331,9 +333,12 @@ def test_twice_is_once_and_the_input_is_not_changed(name: str, number: int) -> N
 def test_the_queue_that_is_there_is_kept_and_without_one_it_is_refused() -> None:
     template = pod()
     template["metadata"]["labels"]["queue"] = "root.own"
-    assert labels(written(job(template=template), options=Options()), "spec", "template")[keys.YK_QUEUE] == "root.own"
+    assert (
+        labels(written(job(template=template), options=ScheduleOptions()), "spec", "template")[keys.YK_QUEUE]
+        == "root.own"
+    )
     with pytest.raises(UserError, match="not clear which queue") as error:
-        written(job(), options=Options())
+        written(job(), options=ScheduleOptions())
     assert error.value.code == "P888"
 
 
@@ -341,7 +346,7 @@ def test_the_queue_that_is_there_is_kept_and_without_one_it_is_refused() -> None
 @pytest.mark.parametrize("plugin", [YUNIKORN, KUEUE])
 def test_names_that_no_label_holds_are_refused(queue: str, plugin: SchedulerPlugin) -> None:
     with pytest.raises(UserError) as error:
-        written(job(), plugin, Options(Binding(queue=queue)))
+        written(job(), plugin, ScheduleOptions(Binding(queue=queue)))
     assert error.value.code == "P888" and error.value.problems[0].fix
 
 

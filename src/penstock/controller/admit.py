@@ -28,7 +28,7 @@ from penstock.controller.objects import (
     rows,
     uid_of,
 )
-from penstock.controller.workload import Workload
+from penstock.controller.workload import OwnWorkload
 from penstock.errors import DocumentError, Problem, UserError
 from penstock.formats.gates.marks import MARK, UNDO
 
@@ -109,7 +109,7 @@ class Sight:
         for pod in seen.observed.pods:
             old = known.get(uid_of(pod))
             self.pods[uid_of(pod)] = old if old is not None and old[0] is pod else (pod, counts_for(pod))
-        self.coverage = Coverage([Workload(one) for one in seen.workloads], (), seen.observed.lookup, seen.assumed)
+        self.coverage = Coverage([OwnWorkload(one) for one in seen.workloads], (), seen.observed.lookup, seen.assumed)
         for _, count in self.pods.values():
             if count is not None:
                 self.coverage.count(*count)

@@ -36,7 +36,7 @@ from penstock.controller.objects import (
     WORKLOADS,
     Note,
     Object,
-    Plan,
+    ReconcilePlan,
     Write,
     annotations_of,
     condition,
@@ -49,7 +49,7 @@ from penstock.controller.objects import (
 )
 from penstock.controller.readiness import readiness
 from penstock.controller.sizing import all_came, created_at, elsewhere, ended_at, over_for_good, queues_of, shape_of
-from penstock.controller.workload import Workload
+from penstock.controller.workload import OwnWorkload
 
 MOST_PLACES = 100
 """Workloads that keep a place for stages which are not reached, in one workflow."""
@@ -81,26 +81,26 @@ class Seen:
     assumed: Sequence[Assumed] = ()
 
 
-def reconcile(seen: Seen) -> Plan:
+def reconcile(seen: Seen) -> ReconcilePlan:
     """What to write now."""
     if is_deleted(seen.observed.main):
         workloads, pods, coverage = _counts(seen)
-        return Plan(tuple(evictions.left(workloads, coverage, pods, seen.observed.now)))
+        return ReconcilePlan(tuple(evictions.left(workloads, coverage, pods, seen.observed.now)))
     view = seen.engine.view(seen.observed, seen.unit)
     return unreadable(seen, view.problem, view.fix) if view.problem else _Turn(seen, view).run()
 
 
-def unreadable(seen: Seen, problem: str, fix: str = "") -> Plan:
+def unreadable(seen: Seen, problem: str, fix: str = "") -> ReconcilePlan:
     """Nothing of it is let go. An eviction is answered all the same, without the engine."""
     workloads, pods, coverage = _counts(seen)
     waited = [one for one in workloads if evictions.is_open(one)]
     writes = [write for one in waited for write in evictions.answered(one, coverage, pods, seen.observed.now)]
-    return Plan(tuple(writes), (Note("Refused", wording.unread(problem, fix), warning=True),))
+    return ReconcilePlan(tuple(writes), (Note("Refused", wording.unread(problem, fix), warning=True),))
 
 
-def _counts(seen: Seen) -> tuple[list[Workload], Sequence[Object], Coverage]:
+def _counts(seen: Seen) -> tuple[list[OwnWorkload], Sequence[Object], Coverage]:
     """What runs on what, without the engine: each pod says what it counts against."""
-    workloads, pods = [Workload(one) for one in seen.workloads], seen.observed.pods
+    workloads, pods = [OwnWorkload(one) for one in seen.workloads], seen.observed.pods
     told = [(Task("", name_of(pod)), pod) for pod in pods]
     return workloads, pods, Coverage(workloads, told, seen.observed.lookup, seen.assumed)
 
@@ -109,7 +109,7 @@ def may_run(seen: Seen) -> bool:
     """Where workflows are counted, only one that holds its part may have pods."""
     if CAP not in covered_resources(seen.observed):
         return True
-    return any(one.stage == RUN and one.runs for one in map(Workload, seen.workloads))
+    return any(one.stage == RUN and one.runs for one in map(OwnWorkload, seen.workloads))
 
 
 def covered_resources(observed: Observed) -> frozenset[str]:
@@ -136,9 +136,9 @@ class _Turn:
         self.placed = False
         self.attended: set[str] = set()
         """Workloads whose eviction is being answered, or that end."""
-        self.giving: list[tuple[Workload, dict[str, int]]] = []
+        self.giving: list[tuple[OwnWorkload, dict[str, int]]] = []
         """What is over, by pod set: given back after the pods of this turn have taken what they need."""
-        self.workloads = [Workload(one) for one in seen.workloads]
+        self.workloads = [OwnWorkload(one) for one in seen.workloads]
         self.pods = [(seen.engine.task_of(pod, seen.observed, seen.unit), pod) for pod in seen.observed.pods]
         self.stage_of_pod = {name_of(pod): task.stage for task, pod in self.pods}
         self.coverage = Coverage(self.workloads, self.pods, seen.observed.lookup, seen.assumed)
@@ -146,7 +146,7 @@ class _Turn:
         self.stages: list[Stage] = []
         self.doubts: dict[str, Write] = {}
 
-    def run(self) -> Plan:
+    def run(self) -> ReconcilePlan:
         if self.view.over:
             self._over()
             self._exempt_pods()
@@ -183,11 +183,11 @@ class _Turn:
                 self.writes += writes
                 self._look_again(1.0)
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> ReconcilePlan:
         stages = {one.key: one.state for one in self.view.stages}
         over = bool(self.view.over) and not self.writes and not any(one.live for one in self.workloads)
         writes, doubts = tuple(_named(self, one) for one in self.writes), tuple(self.doubts.values())
-        return Plan(writes, tuple(self.notes), self.again, stages, over, doubts)
+        return ReconcilePlan(writes, tuple(self.notes), self.again, stages, over, doubts)
 
     def _look_again(self, seconds: float) -> None:
         self.again = seconds if self.again is None else min(self.again, seconds)
@@ -215,7 +215,7 @@ class _Turn:
     def _needs_quota(self, pod: Object) -> bool:
         return "pods" in self.covered or any(requests_of(pod).values())
 
-    def _declared(self, key: str) -> Workload | None:
+    def _declared(self, key: str) -> OwnWorkload | None:
         """The Workload of the stage as a whole; one that is not over before one that is, and before a place."""
         here = [one for one in self.workloads if one.stage == key and one.tasks is None]
         return min(here, key=lambda one: (not one.live, one.place), default=None)
@@ -264,7 +264,7 @@ class _Turn:
             if one.live:
                 self._end(one, self.view.over, "the workflow is over")
 
-    def _end(self, workload: Workload, outcome: str, message: str) -> None:
+    def _end(self, workload: OwnWorkload, outcome: str, message: str) -> None:
         """Gives back what is held, when nothing runs on it any more. From then on no pod gets any of it."""
         if self.coverage.counted(workload) and not workload.place:
             self._look_again(1.0)
@@ -386,7 +386,7 @@ class _Turn:
         else:
             self._look_again(0.1)
 
-    def _held(self, stage: Stage, there: Workload | None) -> None:
+    def _held(self, stage: Stage, there: OwnWorkload | None) -> None:
         """None of its pods runs. It is let go when its Workload is admitted; at once if it asks for nothing, or its size is not known."""
         if not stage.known or not self._asks(stage):
             if there is not None and there.live and (stage.known or not there.place):
@@ -414,7 +414,7 @@ class _Turn:
         alike = (one for one in later if self._queue_of(one) == self._queue_of(stage) and kueue.same_needs(one, stage))
         return next(alike, None)
 
-    def _inherits(self, stage: Stage, there: Workload | None) -> bool:
+    def _inherits(self, stage: Stage, there: OwnWorkload | None) -> bool:
         """Takes over the reservation of a stage before it that is over. Its own place is not needed then."""
         if there is not None and not there.place:
             return False
@@ -428,7 +428,7 @@ class _Turn:
                 return True
         return False
 
-    def _queued(self, stage: Stage, there: Workload | None) -> Workload | None:
+    def _queued(self, stage: Stage, there: OwnWorkload | None) -> OwnWorkload | None:
         """A Workload waits for the stage, as large as the stage is now. None if it has to be made first."""
         if there is None:
             self._create(stage)
@@ -456,7 +456,7 @@ class _Turn:
                 self._note("NeverFits", f"stage {stage.name} cannot be admitted: {said}. {fix}", warning=True)
         return there
 
-    def _keep_rest(self, stage: Stage, there: Workload) -> None:
+    def _keep_rest(self, stage: Stage, there: OwnWorkload) -> None:
         """Of a loop that waits a part may be admitted, and the rest has to queue again: it keeps its place from now on. Not needed if all is admitted."""
         others = [one for one in self.workloads if one.stage == stage.key and one.live and one is not there]
         if there.runs and not there.in_part:
@@ -471,7 +471,7 @@ class _Turn:
     def _asks(self, stage: Stage) -> bool:
         return kueue.asks(stage) or ("pods" in self.covered and any(one.count for one in stage.shapes))
 
-    def _open(self, stage: Stage, there: Workload | None) -> None:
+    def _open(self, stage: Stage, there: OwnWorkload | None) -> None:
         """Let go. A Workload holds what its pods use; a stage that nobody queued (somebody opened its gate) is queued now, and its pods wait.
         What comes to an open stage later, or was more than was admitted, is let go too."""
         more = not self.view.paused
@@ -493,7 +493,7 @@ class _Turn:
         if self._tells_ready(there, here, finished, not stage.gang) and self._heir(stage) is None:
             self.giving.append((there, kueue.ended(stage)))
 
-    def _sized_by_pods(self, key: str, there: Workload | None) -> bool:
+    def _sized_by_pods(self, key: str, there: OwnWorkload | None) -> bool:
         """All its pods have Workloads of their own, because they ask for more than was declared: the declared one is not needed."""
         sized = [one.tasks for one in self.workloads if one.live and one.stage == key and one.tasks is not None]
         if not sized or (there is not None and self.coverage.counted(there)):
@@ -502,7 +502,7 @@ class _Turn:
         return bool(tasks) and tasks <= frozenset().union(*sized)
 
     def _tells_ready(
-        self, there: Workload, pods: Sequence[tuple[str, Object]], finished: int, independent: bool
+        self, there: OwnWorkload, pods: Sequence[tuple[str, Object]], finished: int, independent: bool
     ) -> bool:
         """Says whether its pods run, if that has changed. Else True if some did, so what is over may be given back."""
         found = readiness(there, pods, finished, independent, self.now)
@@ -523,7 +523,7 @@ class _Turn:
                     "Released", f"stage {wording.name(self.stages, there.stage)} gives back what its ended tasks held"
                 )
 
-    def _evicted(self, stage: Stage, there: Workload) -> None:
+    def _evicted(self, stage: Stage, there: OwnWorkload) -> None:
         """Its pods are stopped, what is finished is kept; when nothing runs any more, the quota goes back and the stage into the queue."""
         why = condition(there.obj, "Evicted")
         self._note("Evicted", f"stage {stage.name}: {why.get('message') or why.get('reason')}", warning=True)
@@ -550,7 +550,7 @@ class _Turn:
             elif one.tasks is not None:
                 self._sized(one, one.tasks)
 
-    def _sized(self, there: Workload, tasks: frozenset[str]) -> None:
+    def _sized(self, there: OwnWorkload, tasks: frozenset[str]) -> None:
         stage = next(one for one in self.stages if one.key == there.stage)
         if stage.state == "done":
             return

@@ -20,7 +20,7 @@ from penstock.controller.objects import (
     part,
     rows,
 )
-from penstock.controller.workload import PodSetRoom, Workload
+from penstock.controller.workload import OwnWorkload, PodSetRoom
 from penstock.formats.pods.requests import resources_of
 
 Answer = Literal["wait", "uncovered"]
@@ -82,14 +82,14 @@ class Coverage:
 
     def __init__(
         self,
-        workloads: Iterable[Workload],
+        workloads: Iterable[OwnWorkload],
         pods: Sequence[tuple[Task, Object]],
         lookup: Lookup,
         assumed: Iterable[Assumed] = (),
     ) -> None:
         self.lookup = lookup
         self.workloads = {one.name: one for one in workloads if one.live}
-        self.stages: dict[str, list[Workload]] = {}
+        self.stages: dict[str, list[OwnWorkload]] = {}
         for one in self.workloads.values():
             self.stages.setdefault(one.stage, []).append(one)
         self.used: dict[str, _Used] = {}
@@ -114,16 +114,16 @@ class Coverage:
         if task.stage and any(requests.values()) and (against is None or not against.reserved):
             self.strays.append((task, pod))
 
-    def counted(self, workload: Workload) -> int:
+    def counted(self, workload: OwnWorkload) -> int:
         """How many pods run on this Workload."""
         return sum(used.pods for name, used in self.used.items() if name.partition("/")[0] == workload.name)
 
-    def forget(self, workload: Workload) -> None:
+    def forget(self, workload: OwnWorkload) -> None:
         """It is given back: nothing is covered by it any more."""
         self.workloads.pop(workload.name, None)
         self.stages[workload.stage] = [one for one in self.stages.get(workload.stage, ()) if one.name != workload.name]
 
-    def spare(self, workload: Workload, finished: Mapping[str, int]) -> dict[str, int]:
+    def spare(self, workload: OwnWorkload, finished: Mapping[str, int]) -> dict[str, int]:
         """Of what is over, the part that no pod uses: others of the stage may have taken its place."""
         asked = {
             str(one.get("name") or "main"): int(one.get("count") or 0) for one in rows(workload.obj, "spec", "podSets")
@@ -159,14 +159,14 @@ class Coverage:
             return grant
         return answer
 
-    def _rooms(self, workload: Workload, room: PodSetRoom, requests: Mapping[str, int]) -> list[PodSetRoom]:
+    def _rooms(self, workload: OwnWorkload, room: PodSetRoom, requests: Mapping[str, int]) -> list[PodSetRoom]:
         """The pod sets that a pod takes from: of a group one for each resource, and each may have a flavor of its own."""
         if not room.group:
             return [room]
         here = [one for one in workload.pod_sets if one.group == room.group]
         return [one for one in here if any(requests.get(name) for name in one.requests)] or [room]
 
-    def _room(self, workload: Workload, requests: Mapping[str, int], spec: Object) -> PodSetRoom | None:
+    def _room(self, workload: OwnWorkload, requests: Mapping[str, int], spec: Object) -> PodSetRoom | None:
         sets = workload.pod_sets
         fitting = [one for one in sets if self._fits(workload, one, sets, requests)]
         wanted = {str(key): str(text) for key, text in part(spec, "nodeSelector").items()}
@@ -175,7 +175,7 @@ class Coverage:
         return fitting[0] if fitting else None
 
     def _fits(
-        self, workload: Workload, one: PodSetRoom, sets: Sequence[PodSetRoom], requests: Mapping[str, int]
+        self, workload: OwnWorkload, one: PodSetRoom, sets: Sequence[PodSetRoom], requests: Mapping[str, int]
     ) -> bool:
         used = self.used.get(f"{workload.name}/{one.group or one.name}", _Used())
         if not one.group:
@@ -187,7 +187,7 @@ class Coverage:
                     held[name] = held.get(name, 0) + amount * each.count
         return all(used.amounts.get(name, 0) + amount <= held.get(name, 0) for name, amount in requests.items())
 
-    def admits(self, workload: Workload, rooms: Sequence[PodSetRoom], counted: str = "") -> Grant:
+    def admits(self, workload: OwnWorkload, rooms: Sequence[PodSetRoom], counted: str = "") -> Grant:
         """What the admission of pod sets says about their pods: the nodes of its flavors, and what admission checks add."""
         flavors = dict.fromkeys(name for room in rooms for name in room.flavors)
         found = [self.lookup.get(FLAVORS, "", name) or {} for name in flavors]
@@ -206,7 +206,7 @@ class Coverage:
         return Grant(counted, selector, tuple(tolerations), labels, annotations)
 
 
-def opening(coverage: Coverage, there: Workload) -> Opening:
+def opening(coverage: Coverage, there: OwnWorkload) -> Opening:
     """What was admitted, for the engine that lets the stage go."""
     sets = there.pod_sets
     asked = sum(int(one.get("count") or 0) for one in rows(there.obj, "spec", "podSets"))

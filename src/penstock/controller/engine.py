@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from penstock.controller.objects import Lookup, Object, Resource, Write
+from penstock.controller.objects import ApiResource, Lookup, Object, Write
 from penstock.errors import UserError
 
 State = Literal["ahead", "held", "open", "done"]
@@ -162,11 +162,11 @@ class Engine(Protocol):
     """One workflow engine. An entry point names an object with these attributes."""
 
     name: str
-    main: Sequence[Resource]
+    main: Sequence[ApiResource]
     """The kinds that users create and label. Watched if the cluster has them."""
-    children: Sequence[Resource]
+    children: Sequence[ApiResource]
     """Kinds whose objects are owned by a main object, directly or through one another. Pods are always watched."""
-    library: Sequence[Resource]
+    library: Sequence[ApiResource]
     """Kinds that main objects refer to."""
 
     def queued(self, obj: Object) -> bool:

@@ -21,22 +21,22 @@ from penstock.controller.objects import (
     namespace_of,
     uid_of,
 )
-from penstock.controller.workload import Workload
+from penstock.controller.workload import OwnWorkload
 
 
-def is_open(workload: Workload) -> bool:
+def is_open(workload: OwnWorkload) -> bool:
     """Does Kueue wait for an answer?"""
     return workload.live and workload.evicted and workload.reserved
 
 
-def answered(workload: Workload, coverage: Coverage, pods: Iterable[Object], now: float) -> list[Write]:
+def answered(workload: OwnWorkload, coverage: Coverage, pods: Iterable[Object], now: float) -> list[Write]:
     """The next writes towards the answer: nothing while pods end."""
     if coverage.counted(workload):
         return delete_pods(workload, pods)
     return [kueue.respond(workload, now)]
 
 
-def delete_pods(workload: Workload, pods: Iterable[Object]) -> list[Write]:
+def delete_pods(workload: OwnWorkload, pods: Iterable[Object]) -> list[Write]:
     """Those that run on a Workload."""
     mine = (one for one in pods if is_active(one) and not is_gated(one) and not is_deleted(one))
     return [
@@ -53,7 +53,7 @@ def delete_pods(workload: Workload, pods: Iterable[Object]) -> list[Write]:
     ]
 
 
-def left(workloads: Sequence[Workload], coverage: Coverage, pods: Sequence[Object], now: float) -> list[Write]:
+def left(workloads: Sequence[OwnWorkload], coverage: Coverage, pods: Sequence[Object], now: float) -> list[Write]:
     """Of a workflow that is being deleted. It may take as long as its finalizers like: what nothing runs on goes back, and nothing new starts."""
     writes: list[Write] = []
     for one in workloads:

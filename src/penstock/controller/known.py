@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 
 from penstock.controller.engine import Engine
-from penstock.controller.objects import Resource
+from penstock.controller.objects import ApiResource
 from penstock.errors import Problem, UserError, instead
 
 GROUP = "penstock.engines"
@@ -23,9 +23,9 @@ def engines(names: Collection[str] = ()) -> list[Engine]:
     return [found[name].load() for name in sorted(found) if not names or name in names]
 
 
-def other_kinds() -> list[Resource]:
+def other_kinds() -> list[ApiResource]:
     """What users create for the engines of other packages. An engine that cannot be loaded has none: a question about another object is answered."""
-    found: list[Resource] = []
+    found: list[ApiResource] = []
     for point in entry_points(group=GROUP):
         if not point.module.startswith(_OURS):
             try:

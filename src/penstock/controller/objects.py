@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.kubernetes.objects import (
+    ApiResource,
     Object,
     PatchType,
-    Resource,
     Write,
     annotations_of,
     condition,
@@ -34,9 +34,9 @@ __all__ = [
     "LOCAL_QUEUES",
     "PRIORITIES",
     "WORKLOADS",
+    "ApiResource",
     "Object",
     "PatchType",
-    "Resource",
     "Write",
     "annotations_of",
     "condition",
@@ -63,7 +63,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReconcilePlan:
     """What follows from what is seen: writes in order, Events, and when to look again if nothing happens before."""
 
     writes: Sequence[Write] = ()
@@ -83,10 +83,10 @@ class Plan:
 class Lookup(Protocol):
     """Objects that are watched, by name. Answered from memory."""
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Object | None: ...
+    def get(self, resource: ApiResource, namespace: str, name: str) -> Object | None: ...
 
-    def list(self, resource: Resource, namespace: str = "") -> Sequence[Object]: ...
+    def list(self, resource: ApiResource, namespace: str = "") -> Sequence[Object]: ...
 
 
-NAMESPACES = Resource("v1", "Namespace", "namespaces", namespaced=False)
-PODS = Resource("v1", "Pod", "pods", selector="penstock/queue")
+NAMESPACES = ApiResource("v1", "Namespace", "namespaces", namespaced=False)
+PODS = ApiResource("v1", "Pod", "pods", selector="penstock/queue")

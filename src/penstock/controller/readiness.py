@@ -15,7 +15,7 @@ from penstock.controller import workload as kueue
 from penstock.controller.coverage import is_active
 from penstock.controller.objects import Object, Write, annotations_of, condition, rows
 from penstock.controller.sizing import created_at, ended_at, has_run
-from penstock.controller.workload import Workload
+from penstock.controller.workload import OwnWorkload
 from penstock.kueue import status
 
 COMPLETE = 5.0
@@ -35,7 +35,7 @@ class Readiness:
 
 
 def readiness(
-    there: Workload, pods: Sequence[tuple[str, Object]], finished: int, independent: bool, now: float
+    there: OwnWorkload, pods: Sequence[tuple[str, Object]], finished: int, independent: bool, now: float
 ) -> Readiness:
     """`pods`: those of its stage, with the names of their tasks. `finished`: how many of its pods are over for good, whether there is still a pod or not.
     `independent`: its tasks need not run at the same time."""
@@ -70,9 +70,9 @@ def readiness(
     return Readiness(None, started, COMPLETE - quiet if running and not waiting else None)
 
 
-def _counts(pod: Object, there: Workload) -> bool:
+def _counts(pod: Object, there: OwnWorkload) -> bool:
     return str(annotations_of(pod).get(names.POD_SET) or "").partition("/")[0] == there.name
 
 
-def _admitted(there: Workload) -> int:
+def _admitted(there: OwnWorkload) -> int:
     return sum(int(one.get("count") or 0) for one in rows(there.obj, "status", "admission", "podSetAssignments"))

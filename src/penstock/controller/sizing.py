@@ -11,7 +11,7 @@ from penstock.controller import names
 from penstock.controller.coverage import is_active, is_gated, requests_of
 from penstock.controller.engine import Shape, Stage, Task
 from penstock.controller.objects import Object, annotations_of, labels_of, part, rows
-from penstock.controller.workload import Workload
+from penstock.controller.workload import OwnWorkload
 from penstock.kueue import status
 
 UNTOLD = 10.0
@@ -51,7 +51,7 @@ def queues_of(
     return found, untold
 
 
-def elsewhere(pods: Sequence[tuple[Task, Object]], there: Workload) -> set[str]:
+def elsewhere(pods: Sequence[tuple[Task, Object]], there: OwnWorkload) -> set[str]:
     """Tasks whose pods found room in another Workload of their stage. Nothing of this one is theirs."""
     found = set()
     for task, pod in pods:

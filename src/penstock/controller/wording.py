@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.controller.engine import Stage, View
-from penstock.controller.workload import Workload
+from penstock.controller.workload import OwnWorkload
 
 _TOLD = 5
 """Stages that follow which are named."""
@@ -21,7 +21,7 @@ def behind(view: View, stage: Stage) -> str:
     return f"; {', '.join(others[:_TOLD])}{many} will follow" if others else ""
 
 
-def after(view: View, workloads: Sequence[Workload], stage: Stage) -> str:
+def after(view: View, workloads: Sequence[OwnWorkload], stage: Stage) -> str:
     """The stages that this one has waited for, and that hold nothing any more."""
     ended = {one.stage for one in workloads if one.finished}
     before = [one.name for one in view.stages if stage.key in one.next and one.key in ended]
@@ -32,7 +32,7 @@ def name(stages: Sequence[Stage], key: str) -> str:
     return next((one.name for one in stages if one.key == key), key)
 
 
-def flavors(there: Workload) -> str:
+def flavors(there: OwnWorkload) -> str:
     found = dict.fromkeys(name for one in there.pod_sets for name in one.flavors)
     return f" (flavor {', '.join(found)})" if found else ""
 

@@ -50,7 +50,7 @@ class PodSetRoom:
     """As the stage asks for it."""
 
 
-class Workload:
+class OwnWorkload:
     """A Workload of ours, read."""
 
     def __init__(self, obj: Object) -> None:
@@ -332,7 +332,7 @@ def asks(stage: Stage) -> bool:
 # -- writes -----------------------------------------------------------------------------------------------------------
 
 
-def activate(workload: Workload, stage: Stage, queue: str, tasks: Sequence[str] | None = None) -> Write:
+def activate(workload: OwnWorkload, stage: Stage, queue: str, tasks: Sequence[str] | None = None) -> Write:
     """The stage is reached: the Workload that kept its place is switched on, with what is known now. `tasks`: for those that wait, whose pods say what
     they ask for; then only if nobody has changed it meanwhile."""
     body: dict[str, Any] = {
@@ -344,7 +344,7 @@ def activate(workload: Workload, stage: Stage, queue: str, tasks: Sequence[str] 
     return _patch(workload, body, f"stage {stage.name} waits in the queue")
 
 
-def hand_over(workload: Workload, stage: Stage) -> Write:
+def hand_over(workload: OwnWorkload, stage: Stage) -> Write:
     """The next stage takes over what this one holds."""
     body = {"metadata": {"annotations": {names.STAGE: stage.key}}}
     return _patch(workload, body, f"stage {stage.name} takes over the reservation")
@@ -354,7 +354,7 @@ def same_needs(one: Stage, other: Stage) -> bool:
     return _comparable(pod_sets(one)) == _comparable(pod_sets(other))
 
 
-def resize(workload: Workload, stage: Stage, queue: str, priority: tuple[str, int] | None) -> Write | None:
+def resize(workload: OwnWorkload, stage: Stage, queue: str, priority: tuple[str, int] | None) -> Write | None:
     """While nothing is reserved, the Workload follows what the stage asks for now, and a priority class that was made or changed later."""
     wanted = pod_sets(stage)
     spec = part(workload.obj, "spec")
@@ -379,34 +379,34 @@ def _comparable(sets: Any) -> str:
     return json.dumps(found, sort_keys=True, default=str)
 
 
-def reclaim(workload: Workload, finished: Mapping[str, int]) -> Write | None:
+def reclaim(workload: OwnWorkload, finished: Mapping[str, int]) -> Write | None:
     """Gives back what is over; the figures only grow. `finished`: by pod set."""
     return status.reclaim(workload.obj, finished)
 
 
-def pods_ready(workload: Workload, now: float, recovered: bool = False) -> Write:
+def pods_ready(workload: OwnWorkload, now: float, recovered: bool = False) -> Write:
     return status.pods_ready(workload.obj, now, recovered)
 
 
-def pods_lost(workload: Workload, message: str, now: float) -> Write:
+def pods_lost(workload: OwnWorkload, message: str, now: float) -> Write:
     """Kueue gives it some time to recover."""
     return status.pods_lost(workload.obj, message, now)
 
 
-def finish(workload: Workload, outcome: str, message: str, now: float) -> Write:
+def finish(workload: OwnWorkload, outcome: str, message: str, now: float) -> Write:
     return status.finish(workload.obj, outcome, message, now)
 
 
-def respond(workload: Workload, now: float) -> Write:
+def respond(workload: OwnWorkload, now: float) -> Write:
     """The answer to an eviction: nothing runs any more, the quota goes back, and the Workload back into its queue."""
     return status.respond(workload.obj, now)
 
 
-def delete(workload: Workload, why: str) -> Write:
+def delete(workload: OwnWorkload, why: str) -> Write:
     return status.delete(workload.obj, why)
 
 
-def _patch(workload: Workload, body: Object, why: str) -> Write:
+def _patch(workload: OwnWorkload, body: Object, why: str) -> Write:
     return status.patch(workload.obj, body, why)
 
 

@@ -21,7 +21,7 @@ DEEPEST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SchemaFinding:
     path: str
     """Within the document: `spec.templates[0].container.imag`."""
     kind: str
@@ -31,24 +31,24 @@ class Finding:
     """What was probably meant, as a sentence."""
 
 
-def check(document: Mapping[str, Any]) -> list[Finding]:
+def check(document: Mapping[str, Any]) -> list[SchemaFinding]:
     """Everything in the document that its project would not accept. Empty for an unknown project. `metadata` and `status` are not
     checked."""
     number = _crds()["kinds"].get(f"{document.get('apiVersion')} {document.get('kind')}")
     if number is None:
         return _kubernetes(document)
     fields = _node(number)["fields"]
-    found: list[Finding] = []
+    found: list[SchemaFinding] = []
     for name, value in document.items():
         if name not in fields:
             found.append(_unknown(str(name), str(name), fields))
         elif name not in ("metadata", "status"):
             found += _walk(value, fields[name], str(name), 0)
     missing = [name for name in _node(number).get("required", ()) if name not in document]
-    return [*found, *(Finding(name, "required", f"{name} is missing") for name in missing)]
+    return [*found, *(SchemaFinding(name, "required", f"{name} is missing") for name in missing)]
 
 
-def _kubernetes(document: Mapping[str, Any]) -> list[Finding]:
+def _kubernetes(document: Mapping[str, Any]) -> list[SchemaFinding]:
     """Jobs and Pods: their schema is part of that of a JobSet."""
     job = _inside(_crds()["kinds"].get("jobset.x-k8s.io/v1alpha2 JobSet"), "spec", "replicatedJobs", "template", "spec")
     known = {
@@ -74,13 +74,13 @@ def _inside(number: int | None, *names: str) -> int | None:
     return number
 
 
-def _walk(value: Any, number: int, path: str, depth: int) -> Iterator[Finding]:
+def _walk(value: Any, number: int, path: str, depth: int) -> Iterator[SchemaFinding]:
     node = _node(number)
     if value is None or depth > DEEPEST:  # null counts as absent
         return
     wrong = _wrong_type(value, node)
     if wrong:
-        yield Finding(path, "type", wrong)
+        yield SchemaFinding(path, "type", wrong)
         return
     yield from _limits(value, node, path)
     if isinstance(value, dict):
@@ -90,7 +90,7 @@ def _walk(value: Any, number: int, path: str, depth: int) -> Iterator[Finding]:
             yield from _walk(item, node["items"], f"{path}[{at}]", depth + 1)
 
 
-def _fields(value: dict[Any, Any], node: Mapping[str, Any], path: str, depth: int) -> Iterator[Finding]:
+def _fields(value: dict[Any, Any], node: Mapping[str, Any], path: str, depth: int) -> Iterator[SchemaFinding]:
     fields = node.get("fields", {})
     for name, inner in value.items():
         here = f"{path}.{name}"
@@ -102,11 +102,11 @@ def _fields(value: dict[Any, Any], node: Mapping[str, Any], path: str, depth: in
             yield _unknown(str(name), here, fields)
     for name in node.get("required", ()):
         if name not in value:
-            yield Finding(f"{path}.{name}", "required", f"{name} is missing")
+            yield SchemaFinding(f"{path}.{name}", "required", f"{name} is missing")
 
 
-def _unknown(name: str, path: str, fields: Mapping[str, int]) -> Finding:
-    return Finding(path, "unknown field", f"there is no field {name!r}", nearest(name, fields))
+def _unknown(name: str, path: str, fields: Mapping[str, int]) -> SchemaFinding:
+    return SchemaFinding(path, "unknown field", f"there is no field {name!r}", nearest(name, fields))
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -140,9 +140,9 @@ def _wrong_type(value: Any, node: Mapping[str, Any]) -> str:
     )
 
 
-def _limits(value: Any, node: Mapping[str, Any], path: str) -> Iterator[Finding]:
+def _limits(value: Any, node: Mapping[str, Any], path: str) -> Iterator[SchemaFinding]:
     if "enum" in node and value not in node["enum"]:
-        yield Finding(
+        yield SchemaFinding(
             path,
             "enum",
             f"{str(value)[:60]!r} is none of {', '.join(map(str, node['enum']))}",
@@ -151,19 +151,21 @@ def _limits(value: Any, node: Mapping[str, Any], path: str) -> Iterator[Finding]
     if isinstance(value, str):
         yield from _between(len(value), node, "minLength", "maxLength", path, "characters")
         if "pattern" in node and "{{" not in value and not _pattern(node["pattern"]).search(value):
-            yield Finding(path, "limit", f"{value[:60]!r} does not match {node['pattern']}")
+            yield SchemaFinding(path, "limit", f"{value[:60]!r} does not match {node['pattern']}")
     elif isinstance(value, list):
         yield from _between(len(value), node, "minItems", "maxItems", path, "items")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _between(value, node, "minimum", "maximum", path, "")
 
 
-def _between(size: float, node: Mapping[str, Any], least: str, most: str, path: str, what: str) -> Iterator[Finding]:
+def _between(
+    size: float, node: Mapping[str, Any], least: str, most: str, path: str, what: str
+) -> Iterator[SchemaFinding]:
     of = f" {what}" if what else ""
     if least in node and size < node[least]:
-        yield Finding(path, "limit", f"{size}{of}, and at least {node[least]} are asked for")
+        yield SchemaFinding(path, "limit", f"{size}{of}, and at least {node[least]} are asked for")
     if most in node and size > node[most]:
-        yield Finding(path, "limit", f"{size}{of}, and at most {node[most]} are allowed")
+        yield SchemaFinding(path, "limit", f"{size}{of}, and at most {node[most]} are allowed")
 
 
 @lru_cache(maxsize=256)

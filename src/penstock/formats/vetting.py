@@ -15,7 +15,7 @@ def vet_schema(
     document: Document,
     report: Report,
     *,
-    older: Callable[[schema.Finding], str] = lambda finding: "",
+    older: Callable[[schema.SchemaFinding], str] = lambda finding: "",
     proposed: Collection[str] = (),
 ) -> None:
     """Reports what the CRD does not allow. `older`: what replaced a form that is still read. `proposed`: paths of fields that

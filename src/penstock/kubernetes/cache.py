@@ -16,8 +16,8 @@ from typing import Any
 
 from penstock.kubernetes.objects import (
     WORKFLOW_UID,
+    ApiResource,
     Object,
-    Resource,
     annotations_of,
     labels_of,
     name_of,
@@ -40,18 +40,18 @@ GRAVES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    resource: Resource
+    resource: ApiResource
     old: Object | None
     new: Object | None
 
 
-class Cache:
+class ObjectCache:
     """Thread-safe. `keep`: what to keep of an object beside what all leave out."""
 
-    def __init__(self, resource: Resource, keep: Callable[[Object], Object] | None = None) -> None:
+    def __init__(self, resource: ApiResource, keep: Callable[[Object], Object] | None = None) -> None:
         self.resource = resource
         self._keep = keep
-        self._matches = Selector(resource.selector)
+        self._matches = LabelSelector(resource.selector)
         self._lock = threading.RLock()
         self._objects: dict[Name, Object] = {}
         self._by_namespace = _Index()
@@ -200,24 +200,24 @@ class Cache:
 class Caches:
     """The caches of all kinds that are watched: the Lookup of the core."""
 
-    def __init__(self, resources: Iterable[Resource]) -> None:
-        self._caches = {resource: Cache(resource) for resource in dict.fromkeys(resources)}
+    def __init__(self, resources: Iterable[ApiResource]) -> None:
+        self._caches = {resource: ObjectCache(resource) for resource in dict.fromkeys(resources)}
 
-    def __iter__(self) -> Iterator[Cache]:
+    def __iter__(self) -> Iterator[ObjectCache]:
         return iter(self._caches.values())
 
-    def __getitem__(self, resource: Resource) -> Cache:
+    def __getitem__(self, resource: ApiResource) -> ObjectCache:
         return self._caches[resource]
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
+    def get(self, resource: ApiResource, namespace: str, name: str) -> Object | None:
         cache = self._caches.get(resource)
         return cache.get(namespace, name) if cache is not None else None
 
-    def list(self, resource: Resource, namespace: str = "") -> Sequence[Object]:
+    def list(self, resource: ApiResource, namespace: str = "") -> Sequence[Object]:
         cache = self._caches.get(resource)
         return cache.list(namespace) if cache is not None else ()
 
-    def holding(self, resource: Resource) -> Sequence[Cache]:
+    def holding(self, resource: ApiResource) -> Sequence[ObjectCache]:
         """The caches of this kind, whatever part of it they select."""
         return [
             cache
@@ -275,7 +275,7 @@ def _newer(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
     )
 
 
-def slim(obj: Mapping[str, Any], resource: Resource) -> Object:
+def slim(obj: Mapping[str, Any], resource: ApiResource) -> Object:
     """Without what nobody reads and what makes up half of an object; keys are shared between objects. Lists leave out the kind: it is put in."""
     meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
     if LAST_APPLIED in (meta.get("annotations") or {}):
@@ -305,7 +305,7 @@ def _share(value: Any) -> Any:
 _TERM = re.compile(r"(!?)\s*([^\s!=,()]+)\s*(?:(==?|!=)\s*([^\s,()]*)|\s+(in|notin)\s*\(([^)]*)\))?\s*(?:,|$)")
 
 
-class Selector:
+class LabelSelector:
     """A label selector as Kubernetes writes it: `a`, `!a`, `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, joined by commas."""
 
     def __init__(self, text: str) -> None:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from penstock.kubernetes.credentials import Credential
-from penstock.kubernetes.objects import MANAGER, PatchType, Resource, Write
+from penstock.kubernetes.objects import MANAGER, ApiResource, PatchType, Write
 
 if TYPE_CHECKING:
     import httpx2
@@ -101,10 +101,10 @@ class Client:
 
     # -- verbs
 
-    def get(self, resource: Resource, namespace: str, name: str, subresource: str = "", **options: Any) -> Dict:
+    def get(self, resource: ApiResource, namespace: str, name: str, subresource: str = "", **options: Any) -> Dict:
         return self._dict("GET", resource.path(namespace, name, subresource), **options)
 
-    def found(self, resource: Resource, namespace: str, name: str) -> Dict | None:
+    def found(self, resource: ApiResource, namespace: str, name: str) -> Dict | None:
         """The object, or None where there is none."""
         try:
             return self.get(resource, namespace, name)
@@ -115,7 +115,7 @@ class Client:
 
     def list(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str = "",
         *,
         selector: str = "",
@@ -133,7 +133,7 @@ class Client:
 
     def _list(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str,
         selector: str,
         fields: str,
@@ -155,7 +155,7 @@ class Client:
             params["continue"] = meta["continue"]
 
     def create(
-        self, resource: Resource, namespace: str, body: Mapping[str, Any], *, name: str = "", subresource: str = ""
+        self, resource: ApiResource, namespace: str, body: Mapping[str, Any], *, name: str = "", subresource: str = ""
     ) -> Dict:
         """`name` and `subresource` for what is created below an object, such as an eviction or a token."""
         body = {"apiVersion": resource.api, "kind": resource.kind, **body}
@@ -164,7 +164,7 @@ class Client:
 
     def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str,
         name: str,
         body: Any,
@@ -189,7 +189,9 @@ class Client:
             "PATCH", resource.path(namespace, name, subresource), body, CONTENT[kind], params, timeout=timeout
         )
 
-    def delete(self, resource: Resource, namespace: str, name: str, options: Mapping[str, Any] | None = None) -> Dict:
+    def delete(
+        self, resource: ApiResource, namespace: str, name: str, options: Mapping[str, Any] | None = None
+    ) -> Dict:
         """The answer is the object, if it still is there for a while, or a Status."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", **(options or {})}
         return self._dict("DELETE", resource.path(namespace, name), body)
@@ -215,7 +217,7 @@ class Client:
         )
 
     def watch(
-        self, resource: Resource, version: str, *, namespace: str = "", selector: str = "", seconds: int = 300
+        self, resource: ApiResource, version: str, *, namespace: str = "", selector: str = "", seconds: int = 300
     ) -> WatchStream:
         """Events after a resourceVersion. The server ends the stream after `seconds`; go on with the last version seen."""
         params = {

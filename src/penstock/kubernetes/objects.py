@@ -19,7 +19,7 @@ PatchType = Literal["merge", "json", "apply"]
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ApiResource:
     """A kind of object, and its path in the API."""
 
     api: str
@@ -44,7 +44,7 @@ class Write:
     missing object (404), means that what was seen is out of date: the plan ends, and the workflow is looked at again."""
 
     verb: Literal["create", "patch", "delete"]
-    resource: Resource
+    resource: ApiResource
     namespace: str
     name: str
     body: Object = field(default_factory=dict)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from penstock.errors import UserError
-from penstock.kubernetes.cache import Cache, Change
+from penstock.kubernetes.cache import Change, ObjectCache
 from penstock.kubernetes.client import ApiError, Client, WatchStream
 from penstock.kubernetes.log import Log
 
@@ -30,7 +30,7 @@ class Watcher:
     def __init__(
         self,
         client: Client,
-        cache: Cache,
+        cache: ObjectCache,
         changed: Callable[[Change], None],
         log: Log,
         *,

@@ -40,7 +40,7 @@ GANG_MARKS: Final = (keys.GROUPS, keys.GROUP, keys.PARAMETERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ScheduleOptions:
     """What the caller chose for all documents. `binding.queue`: empty, if organisation or the document say it."""
 
     binding: Binding = field(default_factory=Binding)
@@ -66,7 +66,7 @@ class Scheduled:
     jobs: list[ScheduledJob] = field(default_factory=list)
 
 
-def schedule(library: Library, plugin: SchedulerPlugin, options: Options) -> Scheduled:
+def schedule(library: Library, plugin: SchedulerPlugin, options: ScheduleOptions) -> Scheduled:
     """All documents in order; those that make no pods as they are. Raises UserError with all that is wrong: P887, P888, P889."""
     result = Scheduled([], Report())
     problems: list[Problem] = []
@@ -93,7 +93,7 @@ def schedule(library: Library, plugin: SchedulerPlugin, options: Options) -> Sch
 
 
 def schedule_one(
-    document: Document, plugin: SchedulerPlugin, options: Options, library: Library | None = None
+    document: Document, plugin: SchedulerPlugin, options: ScheduleOptions, library: Library | None = None
 ) -> Scheduled:
     """One document that makes pods; it is the last of the documents, after objects that must be made before it. Raises UserError."""
     result = Scheduled([], Report())
@@ -105,7 +105,7 @@ def schedule_one(
     return result
 
 
-def _schedule(job: JobObject, plugin: SchedulerPlugin, options: Options, result: Scheduled) -> None:
+def _schedule(job: JobObject, plugin: SchedulerPlugin, options: ScheduleOptions, result: Scheduled) -> None:
     report = result.report
     options = replace(options, binding=carried(job, options.binding, report))
     binding = bound(job, plugin, options)
@@ -139,7 +139,7 @@ def _write_role(writer: _Writer, role: Role, own: Marks, scheduler: str) -> None
         writer.scheduler(role.slot.scheduler, scheduler)
 
 
-def bound(job: JobObject, plugin: SchedulerPlugin, options: Options) -> Binding:
+def bound(job: JobObject, plugin: SchedulerPlugin, options: ScheduleOptions) -> Binding:
     """The queue: as chosen, or of the organisation, or as the object says already. Raises UserError, P888."""
     binding = options.binding
     config = options.config

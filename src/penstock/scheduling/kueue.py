@@ -15,7 +15,7 @@ from penstock.formats.documents import part
 from penstock.formats.labels import PRIORITY, QUEUE
 from penstock.formats.report import Report
 from penstock.scheduling import fields, keys
-from penstock.scheduling.model import Binding, Gang, JobLabels, JobObject, Marks, Member, Role, amounts_text, shown
+from penstock.scheduling.model import Binding, Gang, GangMember, JobLabels, JobObject, Marks, Role, amounts_text, shown
 
 NAME: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*\Z", re.A)
 
@@ -62,7 +62,7 @@ class Kueue:
             said = "Kueue has no style and no timeout for one gang: it admits all pods or none"
             advice = "waitForPodsReady in Kueue's configuration is the timeout for all"
             report.lost("metadata", f"{job.title}: {said}", advice, source)
-        members = tuple(Member(one.name, one.name, one.count, one.requests) for one in job.pod_sets if one.count)
+        members = tuple(GangMember(one.name, one.name, one.count, one.requests) for one in job.pod_sets if one.count)
         if job.kind.queued == "pods" and binding.gang:
             said = "Kueue queues each of its pods by itself, so there is no gang"
             report.lost("metadata", f"{job.title}: {said}", "", source)

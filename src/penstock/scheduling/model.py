@@ -99,7 +99,7 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
-class PodSet:
+class JobPodSet:
     """A pod set of a Workload of Kueue: so many pods of this size."""
 
     name: str
@@ -119,11 +119,11 @@ class PodSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Pods:
+class JobPods:
     """What a kind says of one object."""
 
     roles: tuple[Role, ...]
-    pod_sets: tuple[PodSet, ...] | None = None
+    pod_sets: tuple[JobPodSet, ...] | None = None
     """As Kueue counts them; None: one of each role."""
     notes: tuple[tuple[str, str, str], ...] = ()
     """(place, what, what to do about it): worth saying whichever scheduler it is."""
@@ -143,7 +143,7 @@ class Kind:
     kind: str
     job_type: str
     """The last part of the queue's name: `ray` in `root.org.ray`."""
-    pods: Callable[[Document, Library], Pods]
+    pods: Callable[[Document, Library], JobPods]
     queued: QueueKind = "object"
     queue_labels: Path = ("metadata", "labels")
     """Where Kueue reads the label with the queue's name."""
@@ -159,7 +159,7 @@ class JobObject:
     document: Document
     kind: Kind
     roles: tuple[Role, ...]
-    pod_sets: tuple[PodSet, ...]
+    pod_sets: tuple[JobPodSet, ...]
     notes: tuple[tuple[str, str, str], ...] = ()
     unknown: str = ""
 
@@ -219,7 +219,7 @@ class JobLabels:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GangMember:
     """One group of a gang."""
 
     role: str
@@ -236,12 +236,12 @@ class Member:
 class Gang:
     """What create_group_labels answers: the groups, the marks that they share, and objects that must exist beside the job."""
 
-    members: tuple[Member, ...] = ()
+    members: tuple[GangMember, ...] = ()
     object: Marks = field(default_factory=Marks)
     pods: Marks = field(default_factory=Marks)
     documents: tuple[Data, ...] = ()
 
-    def of(self, role: str) -> Member | None:
+    def of(self, role: str) -> GangMember | None:
         return next((one for one in self.members if one.role == role), None)
 
 

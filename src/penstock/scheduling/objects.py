@@ -8,7 +8,7 @@ from __future__ import annotations
 from penstock.formats.documents import Document, Library
 from penstock.scheduling import fields
 from penstock.scheduling.kinds.table import kind_of
-from penstock.scheduling.model import JobObject, PodSet
+from penstock.scheduling.model import JobObject, JobPodSet
 
 
 def job_object(document: Document, library: Library | None = None) -> JobObject | None:
@@ -19,11 +19,11 @@ def job_object(document: Document, library: Library | None = None) -> JobObject 
     found = kind.pods(document, library or Library((document,)))
     sets = found.pod_sets
     if sets is None:
-        sets = tuple(PodSet(role.name, role.count, role.requests, role.pod) for role in found.roles)
+        sets = tuple(JobPodSet(role.name, role.count, role.requests, role.pod) for role in found.roles)
     return JobObject(document, kind, found.roles, sets, found.notes, found.unknown)
 
 
-def pod_sets(document: Document, library: Library | None = None) -> tuple[PodSet, ...]:
+def pod_sets(document: Document, library: Library | None = None) -> tuple[JobPodSet, ...]:
     """What Kueue counts of an object: name, count and size of each set of pods. Raises DocumentError, P887, also
     for a kind that is not in the table."""
     found = job_object(document, library)

@@ -14,7 +14,7 @@ from penstock.formats.pods.requests import container_resources
 from penstock.graph import quantity
 from penstock.scheduling import fields
 from penstock.scheduling.kinds import ray, spark
-from penstock.scheduling.model import Amounts, Data, Gang, JobObject, Member, Path
+from penstock.scheduling.model import Amounts, Data, Gang, GangMember, JobObject, Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _absent(group: Group, job: JobObject) -> str:
     return "a gang of one pod is none"
 
 
-def _amounts(group: Group, member: Member, added: str) -> Iterator[str]:
+def _amounts(group: Group, member: GangMember, added: str) -> Iterator[str]:
     for name in sorted({*group.requests, *member.requests}):
         before, now = group.requests.get(name, 0), member.requests.get(name, 0)
         if before != now:

@@ -44,7 +44,7 @@ class TaskGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class GangPolicy:
     timeout: int = 0
     style: str = "Soft"
     skipped: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class PodReading:
     group: str
     groups: tuple[TaskGroup, ...]
     error: str
-    policy: Policy
+    policy: GangPolicy
     resource: Mapping[str, int]
 
 
@@ -192,7 +192,7 @@ def _whole(amount: Fraction) -> int:
     return -((-amount).__floor__()) if amount >= 0 else amount.__floor__()
 
 
-def policy_of(text: str) -> Policy:
+def policy_of(text: str) -> GangPolicy:
     """Split at single spaces and at `=`; what does not parse is the default."""
     timeout, style, skipped = 0, "Soft", []
     for piece in text.split(" ") if text else ():
@@ -209,7 +209,7 @@ def policy_of(text: str) -> Policy:
             style = value if value in ("Soft", "Hard") else "Soft"
             if style != value:
                 skipped.append(piece)
-    return Policy(timeout, style, tuple(skipped))
+    return GangPolicy(timeout, style, tuple(skipped))
 
 
 # -- the size ---------------------------------------------------------------------------------------------------------

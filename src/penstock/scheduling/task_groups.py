@@ -13,7 +13,7 @@ from typing import Any, Final
 from penstock.formats.documents import part
 from penstock.graph import quantity
 from penstock.scheduling.keys import OF_YUNIKORN
-from penstock.scheduling.model import Amounts, JobObject, Member, Role
+from penstock.scheduling.model import Amounts, GangMember, JobObject, Role
 
 _OTHER: Final = re.compile(r"[^a-z0-9-]+")
 PLACEMENT: Final = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints")
@@ -21,7 +21,7 @@ REFUSED: Final = ("pods", "vcore")
 """YuniKorn counts these itself: a group that names one collides with it."""
 
 
-def members_of(job: JobObject) -> tuple[Member, ...]:
+def members_of(job: JobObject) -> tuple[GangMember, ...]:
     """The groups of a gang, in the order of the roles; none for a single pod, or if pods cannot be told apart. A head of Ray alone has one,
     because KubeRay's own plugin would write one."""
     roles = [role for role in job.roles if role.members]
@@ -35,16 +35,16 @@ def members_of(job: JobObject) -> tuple[Member, ...]:
     for role in roles:
         name = group_name(role.group, names)
         names.add(name)
-        found.append(Member(role.name, name, role.members, role.requests))
+        found.append(GangMember(role.name, name, role.members, role.requests))
     return tuple(found)
 
 
-def _alike(roles: list[Role]) -> tuple[Member, ...]:
+def _alike(roles: list[Role]) -> tuple[GangMember, ...]:
     """One group for roles that read the same annotations, if their pods are of one shape."""
     first = roles[0]
     if any(one.requests != first.requests or placement(one) != placement(first) for one in roles):
         return ()
-    return (Member(first.name, group_name(first.group, ()), sum(one.members for one in roles), first.requests),)
+    return (GangMember(first.name, group_name(first.group, ()), sum(one.members for one in roles), first.requests),)
 
 
 def group_name(text: str, taken: Iterable[str]) -> str:
@@ -64,12 +64,12 @@ def quantities(requests: Amounts) -> dict[str, str]:
     return {name: quantity.show(amount, name) for name, amount in sorted(requests.items()) if name not in REFUSED}
 
 
-def as_text(job: JobObject, members: Iterable[Member]) -> str:
+def as_text(job: JobObject, members: Iterable[GangMember]) -> str:
     """The value of the annotation task-groups."""
     return compact([_group(job, one) for one in members])
 
 
-def _group(job: JobObject, member: Member) -> dict[str, Any]:
+def _group(job: JobObject, member: GangMember) -> dict[str, Any]:
     role = next(one for one in job.roles if one.name == member.role)
     found: dict[str, Any] = {
         "name": member.name,

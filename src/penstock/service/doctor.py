@@ -1,6 +1,6 @@
 """Is everything in order here, and what can be repaired? Called by `penstock doctor`.
 
-It looks at the home folder before it opens the store, which may not be possible. A Finding says what was looked at and what was found. With
+It looks at the home folder before it opens the store, which may not be possible. A HealthFinding says what was looked at and what was found. With
 `repair`, what can be put right is: rights, indexes, a database that can still be read in part, leases of dead engines, damaged blobs.
 Nothing is thrown away that cannot be made again: a damaged database is kept under another name.
 """
@@ -27,7 +27,7 @@ State = Literal["ok", "repaired", "problem"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HealthFinding:
     check: str
     """versions, kubernetes, owners, rights, database, schema, leases, blobs"""
     state: State
@@ -39,7 +39,7 @@ class Finding:
 class Diagnosis:
     home: str
     store: str
-    findings: tuple[Finding, ...]
+    findings: tuple[HealthFinding, ...]
 
     @property
     def healthy(self) -> bool:
@@ -64,7 +64,7 @@ class _Doctor:
         self._repair = repair
         self._is_file = "://" not in settings.store
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[HealthFinding]:
         yield self._owners()
         yield self._rights()
         if self._is_file:
@@ -77,92 +77,96 @@ class _Doctor:
         except (StoreError, NotFound) as error:
             for problem in error.problems:
                 check = "schema" if problem.code == "P602" else "database"
-                yield Finding(check, "problem", f"{problem.code} {problem.message}", problem.fix)
+                yield HealthFinding(check, "problem", f"{problem.code} {problem.message}", problem.fix)
             return
         with store:
-            yield Finding("schema", "ok", f"schema {store.schema}, which this version knows")
+            yield HealthFinding("schema", "ok", f"schema {store.schema}, which this version knows")
             if not self._is_file:
-                yield Finding("database", "ok", f"{store.where} answers; its integrity is the server's own affair")
+                yield HealthFinding(
+                    "database", "ok", f"{store.where} answers; its integrity is the server's own affair"
+                )
             yield self._leases(store)
             yield self._blobs(store)
 
     # -- the folder ---------------------------------------------------------------------------------------------------
 
-    def _owners(self) -> Finding:
+    def _owners(self) -> HealthFinding:
         others = list(rights.strangers(self._settings.home))
         if not others:
-            return Finding("owners", "ok", "everything is yours")
+            return HealthFinding("owners", "ok", "everything is yours")
         text = ", ".join(f"{path} belongs to {owner}" for path, owner in others[:3])
         if self._settings.named or rights.is_group(self._settings.home):
             why = "a group shares the folder" if rights.is_group(self._settings.home) else "you have named the home"
-            return Finding("owners", "ok", f"{text}; allowed, because {why}")
+            return HealthFinding("owners", "ok", f"{text}; allowed, because {why}")
         fix = "remove what you do not know, or name the home with PENSTOCK_HOME if you trust its owner"
-        return Finding("owners", "problem", text, fix)
+        return HealthFinding("owners", "problem", text, fix)
 
-    def _rights(self) -> Finding:
+    def _rights(self) -> HealthFinding:
         home = self._settings.home
         kind = "the group's alone" if rights.is_group(home) else "yours alone"
         wrong = list(rights.wrong_modes(home, deep=True))
         if not wrong:
-            return Finding("rights", "ok", f"what is in {home} is {kind} to read")
+            return HealthFinding("rights", "ok", f"what is in {home} is {kind} to read")
         path, mode, right = wrong[0]
         text = (
             f"{len(wrong)} with other rights than they should have, the first: {path} {mode:04o} instead of {right:04o}"
         )
         if not self._repair:
-            return Finding("rights", "problem", text, "penstock doctor --repair")
+            return HealthFinding("rights", "problem", text, "penstock doctor --repair")
         for path, _, right in wrong:
             with suppress(OSError):
                 os.chmod(path, right)
         left = list(rights.wrong_modes(home, deep=True))
-        return Finding("rights", "problem" if left else "repaired", text, "chmod them by hand" if left else "")
+        return HealthFinding("rights", "problem" if left else "repaired", text, "chmod them by hand" if left else "")
 
     # -- the database -------------------------------------------------------------------------------------------------
 
-    def _database(self) -> Finding:
+    def _database(self) -> HealthFinding:
         where = self._settings.store
         found = checkup.faults(where)
         if not found:
-            return Finding("database", "ok", "state.db is whole")
+            return HealthFinding("database", "ok", "state.db is whole")
         text = f"state.db is damaged: {found[0]}" + (f" (and {len(found) - 1} more)" if found[1:] else "")
         if not self._repair:
             fix = "end all runs, then penstock doctor --repair: it saves what can be read into a new store, and keeps the old file"
-            return Finding("database", "problem", text, fix)
+            return HealthFinding("database", "problem", text, fix)
         if pids := checkup.users(where):
             fix = f"end the processes that use it ({', '.join(map(str, pids))}), then penstock doctor --repair"
-            return Finding("database", "problem", text, fix)
+            return HealthFinding("database", "problem", text, fix)
         if found[0].startswith(("row ", "wrong # of entries", "non-unique entry")):  # of an index
             checkup.reindex(where)
             if not checkup.faults(where):
-                return Finding("database", "repaired", f"{text}; the indexes were made anew")
+                return HealthFinding("database", "repaired", f"{text}; the indexes were made anew")
         aside = checkup.set_aside(where)
         stores.open_or_create(self._settings).close()
         many, lost = checkup.salvage(aside, where)
         text = f"{text}; {many} rows were saved into a new store, the old file is {aside}"
         if lost:
             text += f"; these runs have lost events, start them anew instead of resuming them: {', '.join(lost[:10])}"
-        return Finding("database", "repaired", text)
+        return HealthFinding("database", "repaired", text)
 
-    def _leases(self, store: Store) -> Finding:
+    def _leases(self, store: Store) -> HealthFinding:
         engines = store.peers.engines()
         dead = {engine.id for engine in engines if liveness.alive(engine) is False}
         held = store.maintenance.leases_by_engine()
         dead |= held.keys() - {engine.id for engine in engines}
         alive = f"{len(engines)} registered" if engines else "none runs"
         if not dead:
-            return Finding("leases", "ok", f"engines: {alive}; no dead engine holds anything")
+            return HealthFinding("leases", "ok", f"engines: {alive}; no dead engine holds anything")
         leases = sum(held.get(id, 0) for id in dead)
         text = f"dead engines are still registered or hold something: {len(dead)}, with {leases} leases"
         if not self._repair:
-            return Finding("leases", "problem", text, "penstock doctor --repair, or the next run, frees what they hold")
+            return HealthFinding(
+                "leases", "problem", text, "penstock doctor --repair, or the next run, frees what they hold"
+            )
         reap(self._settings.home, dead)
         for id in dead:
             store.peers.forget(id)
-        return Finding("leases", "repaired", text)
+        return HealthFinding("leases", "repaired", text)
 
     # -- the blobs ----------------------------------------------------------------------------------------------------
 
-    def _blobs(self, store: Store) -> Finding:
+    def _blobs(self, store: Store) -> HealthFinding:
         blobs = stores.blobs_of(self._settings)
         recorded = store.maintenance.recorded_sizes()
         sizes = {digest: size for digest, size, _ in blobs.all()}
@@ -178,22 +182,22 @@ class _Doctor:
             else "compared by size, not read: they are elsewhere"
         )
         if not missing and not bad:
-            return Finding("blobs", "ok", f"blobs: {len(sizes)}, of {sum(sizes.values())} bytes, {kind}")
+            return HealthFinding("blobs", "ok", f"blobs: {len(sizes)}, of {sum(sizes.values())} bytes, {kind}")
         first = sorted(bad or missing)[0].removeprefix("sha256:")[:12]
         text = f"of {len(sizes)} blobs {len(bad)} are damaged; {len(missing)} that are recorded are missing; the first: {first}"
         results = store.maintenance.results_with(missing | bad)
         if not bad and not results:
             # Only old runs name them, and nothing can reuse them: they were perhaps removed on purpose.
-            return Finding(
+            return HealthFinding(
                 "blobs", "ok", f"blobs: {len(sizes)}, {kind}; {len(missing)} of old runs are not there any more"
             )
         if not self._repair:
             fix = f"penstock doctor --repair removes them and forgets {len(results)} results that need them: those run again"
-            return Finding("blobs", "problem", text, fix)
+            return HealthFinding("blobs", "problem", text, fix)
         for digest in bad:
             blobs.delete(digest)
         store.maintenance.forget_results(results)
-        return Finding("blobs", "repaired", f"{text}; {len(results)} results that need them were forgotten")
+        return HealthFinding("blobs", "repaired", f"{text}; {len(results)} results that need them were forgotten")
 
 
 def _digest_of(path: os.PathLike[str]) -> str:
@@ -207,13 +211,13 @@ def _digest_of(path: os.PathLike[str]) -> str:
 # -- versions ---------------------------------------------------------------------------------------------------------
 
 
-def _versions(ours: str) -> Iterator[Finding]:
+def _versions(ours: str) -> Iterator[HealthFinding]:
     import platform
     import sqlite3
 
-    yield Finding("versions", "ok", f"Penstock {ours}, Python {platform.python_version()} ({sys.executable})")
-    yield Finding("versions", "ok", f"SQLite {sqlite3.sqlite_version}, {_psycopg()}")
-    yield Finding("versions", "ok", _containers())
+    yield HealthFinding("versions", "ok", f"Penstock {ours}, Python {platform.python_version()} ({sys.executable})")
+    yield HealthFinding("versions", "ok", f"SQLite {sqlite3.sqlite_version}, {_psycopg()}")
+    yield HealthFinding("versions", "ok", _containers())
 
 
 def _psycopg() -> str:
@@ -225,7 +229,7 @@ def _psycopg() -> str:
         return "no psycopg (only a store in PostgreSQL needs it)"
 
 
-def _cluster(settings: Settings) -> Iterator[Finding]:
+def _cluster(settings: Settings) -> Iterator[HealthFinding]:
     """Where tasks run with `--on kubernetes`, if the user has set something for that."""
     if not any(name.startswith("PENSTOCK_KUBERNETES_") for name in os.environ):
         return
@@ -233,9 +237,9 @@ def _cluster(settings: Settings) -> Iterator[Finding]:
         text = check({"kubernetes"}, settings.home, settings.artifacts, os.environ)
     except UserError as error:
         for problem in error.problems:
-            yield Finding("kubernetes", "problem", f"{problem.code} {problem.message}", problem.fix)
+            yield HealthFinding("kubernetes", "problem", f"{problem.code} {problem.message}", problem.fix)
     else:
-        yield Finding("kubernetes", "ok", text)
+        yield HealthFinding("kubernetes", "ok", text)
 
 
 def _containers() -> str:

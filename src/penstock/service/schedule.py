@@ -36,7 +36,7 @@ def schedule(target: str, request: ScheduleRequest, text: str | None = None) -> 
     """The manifests of a file or folder, or `text` that was read from standard input. Raises UserError with all that is wrong."""
     from penstock.formats.report import Report
     from penstock.formats.yaml_writer import dump_all
-    from penstock.scheduling.apply import Options
+    from penstock.scheduling.apply import ScheduleOptions
     from penstock.scheduling.apply import schedule as scheduled
     from penstock.scheduling.registry import scheduler
 
@@ -44,7 +44,7 @@ def schedule(target: str, request: ScheduleRequest, text: str | None = None) -> 
     report = Report()
     config = _config(request.queueconfig, report)
     name = _scheduler(request.scheduler, config, report)
-    found = scheduled(library, scheduler(name), Options(request.binding, request.organisation, config))
+    found = scheduled(library, scheduler(name), ScheduleOptions(request.binding, request.organisation, config))
     report.extend(found.report)
     if request.queues is not None:
         from penstock.service.fitting import check

@@ -15,13 +15,13 @@ from penstock.store.records import (
     EngineRecord,
     Event,
     KeyClaim,
+    KeyWait,
     LeaseHolder,
     LockRequest,
     Result,
     RunRecord,
     RunRequest,
     TaskRow,
-    Waiting,
     WorkloadRecord,
     WriteBatch,
 )
@@ -118,7 +118,7 @@ class MemoryResults:
     def lookup(self, keys: Sequence[str]) -> dict[str, Result]:
         return {}
 
-    def waiting(self, engine: str) -> list[Waiting]:
+    def waiting(self, engine: str) -> list[KeyWait]:
         return []
 
 

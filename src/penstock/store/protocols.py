@@ -9,13 +9,13 @@ from penstock.store.records import (
     EngineRecord,
     Event,
     KeyClaim,
+    KeyWait,
     LeaseHolder,
     LockRequest,
     Result,
     RunRecord,
     RunRequest,
     TaskRow,
-    Waiting,
     WorkloadRecord,
     WriteBatch,
 )
@@ -51,7 +51,7 @@ class ResultStore(Protocol):
 
     def lookup(self, keys: Sequence[str]) -> dict[str, Result]: ...
 
-    def waiting(self, engine: str) -> list[Waiting]: ...
+    def waiting(self, engine: str) -> list[KeyWait]: ...
 
 
 class LockStore(Protocol):

@@ -108,7 +108,7 @@ class KeyClaim:
     holder: LeaseHolder | None = None
 
 
-class Waiting(NamedTuple):
+class KeyWait(NamedTuple):
     """What a task that waits for another engine has got so far. Nothing at all: the holder is gone, claim the key again."""
 
     key: str

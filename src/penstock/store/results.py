@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.store.drivers.base import Driver
-from penstock.store.records import Disconnected, KeyClaim, LeaseHolder, Result, Waiting
+from penstock.store.records import Disconnected, KeyClaim, KeyWait, LeaseHolder, Result
 from penstock.store.session import Session
 
 
@@ -145,7 +145,7 @@ class ResultRepository:
     def holders(self, keys: Sequence[str]) -> dict[str, LeaseHolder]:
         return {row[0]: LeaseHolder(*row) for row in self._db.within("leases", keys)}
 
-    def waiting(self, engine: str) -> list[Waiting]:
+    def waiting(self, engine: str) -> list[KeyWait]:
         """The tasks of this engine that wait for a key, and what they wait for."""
         from penstock.artifacts.values import loads
 
@@ -153,7 +153,7 @@ class ResultRepository:
         for row in self._db.rows("waiting", (engine,)):
             key, run, task, failure, holder, h_run, h_task, outputs, r_run, r_task, at = row
             found.append(
-                Waiting(
+                KeyWait(
                     key,
                     run,
                     task,

@@ -42,15 +42,15 @@ def blobs(tmp_path: Path) -> Blobs:
     return Blobs(tmp_path / "blobs")
 
 
-def work(spec: AttemptSpec, blobs: Blobs, chosen: options.Options = SET) -> Work:
+def work(spec: AttemptSpec, blobs: Blobs, chosen: options.KubernetesOptions = SET) -> Work:
     return work_of(spec, chosen, blobs, lambda: blobs.put(boot.library()))
 
 
-def job(spec: AttemptSpec, blobs: Blobs, chosen: options.Options = SET) -> dict[str, Any]:
+def job(spec: AttemptSpec, blobs: Blobs, chosen: options.KubernetesOptions = SET) -> dict[str, Any]:
     return job_of(spec, work(spec, blobs, chosen), chosen, "store1", "ns")
 
 
-def pod(spec: AttemptSpec, blobs: Blobs, chosen: options.Options = SET) -> dict[str, Any]:
+def pod(spec: AttemptSpec, blobs: Blobs, chosen: options.KubernetesOptions = SET) -> dict[str, Any]:
     found: dict[str, Any] = job(spec, blobs, chosen)["spec"]["template"]["spec"]
     return found
 

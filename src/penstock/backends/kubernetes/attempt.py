@@ -15,9 +15,9 @@ from penstock.backends import folders
 from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted, BackendContext
 from penstock.backends.kubernetes import boot
 from penstock.backends.kubernetes.cluster import SECRETS, SERVICES, Cluster, no_namespace
-from penstock.backends.kubernetes.logs import PodLog
+from penstock.backends.kubernetes.logs import ContainerLog
 from penstock.backends.kubernetes.manifest import job_of, secret_of, service_of
-from penstock.backends.kubernetes.options import ARTIFACTS, Options
+from penstock.backends.kubernetes.options import ARTIFACTS, KubernetesOptions
 from penstock.backends.kubernetes.outcome import Ended, Running, State, Waiting, how, judge, refused
 from penstock.backends.kubernetes.work import Work, work_of
 from penstock.errors import Problem, UserError
@@ -44,7 +44,7 @@ class Surroundings:
     """What all attempts of a backend have in common."""
 
     context: BackendContext
-    options: Options
+    options: KubernetesOptions
     owner: str
     cluster: Cluster
     thread: Thread
@@ -72,7 +72,7 @@ class JobAttempt:
         self._waits: dict[str, float] = {}
         self._looked: float | None = None
         self._refused: Waiting | None = None
-        self._logs: list[PodLog] = []
+        self._logs: list[ContainerLog] = []
         self._followed: set[int] = set()
 
     def stop(self, grace: float) -> None:
@@ -107,7 +107,7 @@ class JobAttempt:
         spec, context = self.spec, around.context
         for number in range(max(1, spec.step.replicas)):
             name = folders.log_name(spec, f"{number}.log" if number else "log")
-            self._logs.append(await around.thread(PodLog, context.home, name, tuple(spec.secrets.values())))
+            self._logs.append(await around.thread(ContainerLog, context.home, name, tuple(spec.secrets.values())))
 
         def library() -> str:
             return context.blobs.put(boot.library())

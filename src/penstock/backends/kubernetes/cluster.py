@@ -12,22 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from penstock.backends.kubernetes import names
-from penstock.backends.kubernetes.options import Options
+from penstock.backends.kubernetes.options import KubernetesOptions
 from penstock.errors import Problem, UserError
-from penstock.kubernetes.cache import Cache, Change
+from penstock.kubernetes.cache import Change, ObjectCache
 from penstock.kubernetes.client import ApiError, Client, LogStream
 from penstock.kubernetes.kubeconfig import connect
 from penstock.kubernetes.log import Log
-from penstock.kubernetes.objects import Object, Resource, annotations_of, is_deleted, labels_of, part, rows, uid_of
+from penstock.kubernetes.objects import ApiResource, Object, annotations_of, is_deleted, labels_of, part, rows, uid_of
 from penstock.kubernetes.watch import Watcher
 
-JOBS: Final = Resource("batch/v1", "Job", "jobs")
-PODS: Final = Resource("v1", "Pod", "pods")
-SECRETS: Final = Resource("v1", "Secret", "secrets")
-NAMESPACES: Final = Resource("v1", "Namespace", "namespaces", namespaced=False)
-SERVICES: Final = Resource("v1", "Service", "services")
-EVENTS: Final = Resource("v1", "Event", "events")
-REVIEWS: Final = Resource(
+JOBS: Final = ApiResource("batch/v1", "Job", "jobs")
+PODS: Final = ApiResource("v1", "Pod", "pods")
+SECRETS: Final = ApiResource("v1", "Secret", "secrets")
+NAMESPACES: Final = ApiResource("v1", "Namespace", "namespaces", namespaced=False)
+SERVICES: Final = ApiResource("v1", "Service", "services")
+EVENTS: Final = ApiResource("v1", "Event", "events")
+REVIEWS: Final = ApiResource(
     "authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
 )
 RIGHTS: Final = (
@@ -43,7 +43,7 @@ GONE: Final = 120.0
 """Seconds for which an object that is being deleted is waited for."""
 
 
-def client_of(options: Options, environ: Mapping[str, str]) -> Client:
+def client_of(options: KubernetesOptions, environ: Mapping[str, str]) -> Client:
     """Raises UserError."""
     try:
         import httpx2  # noqa: F401
@@ -54,7 +54,7 @@ def client_of(options: Options, environ: Mapping[str, str]) -> Client:
     return Client(connection, agent="penstock-engine")
 
 
-def namespace_of(options: Options, client: Client) -> str:
+def namespace_of(options: KubernetesOptions, client: Client) -> str:
     return options.namespace or client.namespace
 
 
@@ -162,8 +162,8 @@ class Cluster:
         self._asked = float("-inf")
         self._refusals: dict[str, str] = {}
         selector = f"{names.STORE}={owner}"
-        self._jobs = Cache(Resource(JOBS.api, JOBS.kind, JOBS.plural, selector=selector), keep=slim_job)
-        self._pods = Cache(Resource(PODS.api, PODS.kind, PODS.plural, selector=selector), keep=slim_pod)
+        self._jobs = ObjectCache(ApiResource(JOBS.api, JOBS.kind, JOBS.plural, selector=selector), keep=slim_job)
+        self._pods = ObjectCache(ApiResource(PODS.api, PODS.kind, PODS.plural, selector=selector), keep=slim_pod)
         self._nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         log = Log(self._nowhere, human=False)  # what matters of it is said in the logs of the tasks
         self._watchers = [
@@ -252,7 +252,7 @@ class Cluster:
         self._jobs.put(adopted)
         return adopted
 
-    def add(self, resource: Resource, made: dict[str, Any]) -> None:
+    def add(self, resource: ApiResource, made: dict[str, Any]) -> None:
         """A Secret or a Service, which has the Job's name and goes with it."""
         try:
             self.client.create(resource, self.namespace, made)

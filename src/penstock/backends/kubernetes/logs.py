@@ -18,7 +18,7 @@ MOMENT = 0.1
 """Seconds after its end in which a container's stream mostly ends too: then it need not be asked for again."""
 
 
-class PodLog:
+class ContainerLog:
     """One container. `secrets`: texts that must not be in it."""
 
     def __init__(self, home: Path, name: str, secrets: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from penstock.backends.attempt import COORDINATOR
 from penstock.backends.base import AttemptSpec
 from penstock.backends.kubernetes import names
-from penstock.backends.kubernetes.options import ARTIFACTS, Options
+from penstock.backends.kubernetes.options import ARTIFACTS, KubernetesOptions
 from penstock.backends.kubernetes.work import INSIDE, Place, Work
 from penstock.formats.pods.placement import placement_fields
 from penstock.graph import quantity
@@ -28,7 +28,7 @@ HELPER: Final = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 _REPLICA: Final = "$(PENSTOCK_REPLICA)"
 
 
-def job_of(spec: AttemptSpec, work: Work, options: Options, owner: str, namespace: str) -> dict[str, Any]:
+def job_of(spec: AttemptSpec, work: Work, options: KubernetesOptions, owner: str, namespace: str) -> dict[str, Any]:
     """The Job, with its digest among its annotations."""
     name = names.job_name(owner, names.attempt_key(spec))
     labels = {
@@ -57,7 +57,9 @@ def job_of(spec: AttemptSpec, work: Work, options: Options, owner: str, namespac
     return job
 
 
-def warm_job_of(spec: AttemptSpec, work: Work, options: Options, owner: str, name: str, shape: str) -> dict[str, Any]:
+def warm_job_of(
+    spec: AttemptSpec, work: Work, options: KubernetesOptions, owner: str, name: str, shape: str
+) -> dict[str, Any]:
     """The Job of a warm pod, which makes calls like that of `spec`. Without a name and a shape it is what the shape is made from."""
     labels = {names.MANAGED_BY: "penstock", names.STORE: owner, names.POOL: shape}
     text = json.dumps([name, shape])
@@ -115,7 +117,9 @@ def _beside(job: Object) -> dict[str, Any]:
 # -- pods -------------------------------------------------------------------------------------------------------------
 
 
-def _template(spec: AttemptSpec, work: Work, options: Options, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
+def _template(
+    spec: AttemptSpec, work: Work, options: KubernetesOptions, name: str, labels: Mapping[str, str]
+) -> dict[str, Any]:
     main = _main(spec, work, options, name)
     extra = spec.step.extra
     container = extra.get("container")
@@ -150,7 +154,7 @@ def _template(spec: AttemptSpec, work: Work, options: Options, name: str, labels
     return template
 
 
-def _main(spec: AttemptSpec, work: Work, options: Options, name: str) -> dict[str, Any]:
+def _main(spec: AttemptSpec, work: Work, options: KubernetesOptions, name: str) -> dict[str, Any]:
     env: list[dict[str, Any]] = [{"name": key, "value": _escaped(value)} for key, value in work.env.items()]
     for number, key in enumerate(sorted(work.secret_env)):
         env.append({"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": f"env-{number}"}}})
@@ -190,7 +194,7 @@ def _escaped(text: str) -> str:
     return _REPLICA.join(piece.replace("$", "$$") for piece in text.split(_REPLICA))
 
 
-def _helper(name: str, command: list[str], options: Options) -> dict[str, Any]:
+def _helper(name: str, command: list[str], options: KubernetesOptions) -> dict[str, Any]:
     return {
         "name": name,
         "image": options.image,
@@ -201,7 +205,7 @@ def _helper(name: str, command: list[str], options: Options) -> dict[str, Any]:
     }
 
 
-def _helper_mounts(options: Options) -> list[dict[str, Any]]:
+def _helper_mounts(options: KubernetesOptions) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [{"name": "scratch", "mountPath": INSIDE}]
     if options.store == ARTIFACTS and options.volume is not None:
         sub = options.volume.inside(options.store_folder)
@@ -209,14 +213,14 @@ def _helper_mounts(options: Options) -> list[dict[str, Any]]:
     return mounts
 
 
-def _mount(one: Place, options: Options) -> dict[str, Any]:
+def _mount(one: Place, options: KubernetesOptions) -> dict[str, Any]:
     found: dict[str, Any] = {"name": "scratch", "mountPath": one.path, "subPath": one.sub_path}
     if one.shared and options.volume is not None:
         found |= {"name": "home", "subPath": options.volume.inside(one.sub_path)}
     return {**found, "readOnly": True} if one.read_only else found
 
 
-def _volumes(work: Work, options: Options, name: str) -> list[dict[str, Any]]:
+def _volumes(work: Work, options: KubernetesOptions, name: str) -> list[dict[str, Any]]:
     volumes: list[dict[str, Any]] = [{"name": "scratch", "emptyDir": {}}]
     texts = [f"file-{number}" for number, one in enumerate(work.files) if not one.secret]
     if texts:

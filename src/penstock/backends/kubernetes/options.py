@@ -44,7 +44,7 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class KubernetesOptions:
     context: str = ""
     namespace: str = ""
     """Empty: that of the context."""
@@ -68,7 +68,7 @@ class Options:
     """Do the queues of the cluster's Kueue decide, if there are any?"""
 
 
-def read(environ: Mapping[str, str], home: Path, artifacts: str) -> Options:
+def read(environ: Mapping[str, str], home: Path, artifacts: str) -> KubernetesOptions:
     """`artifacts`: the root of the artifact store here. Raises UserError."""
 
     def given(name: str) -> str:
@@ -76,7 +76,7 @@ def read(environ: Mapping[str, str], home: Path, artifacts: str) -> Options:
 
     volume = _volume(given("VOLUME")) if given("VOLUME") else None
     store, folder = _store(artifacts, home.absolute(), volume)
-    return Options(
+    return KubernetesOptions(
         context=given("CONTEXT"),
         namespace=given("NAMESPACE"),
         image=given("IMAGE") or IMAGE,

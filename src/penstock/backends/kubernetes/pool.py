@@ -22,7 +22,7 @@ from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted
 from penstock.backends.folders import log_name
 from penstock.backends.kubernetes import boot, names
 from penstock.backends.kubernetes.attempt import JobAttempt, Surroundings, asked
-from penstock.backends.kubernetes.logs import PodLog
+from penstock.backends.kubernetes.logs import ContainerLog
 from penstock.backends.kubernetes.mailbox import Mailbox
 from penstock.backends.kubernetes.manifest import DAY, warm_job_of
 from penstock.backends.kubernetes.outcome import Ended
@@ -176,7 +176,7 @@ class Pools:
         self._found: dict[str, WarmPod] = {}
         """Key of a call of another engine -> the pod that has it."""
         self._library = ""
-        self._logs: dict[str, PodLog] = {}
+        self._logs: dict[str, ContainerLog] = {}
         """Of calls that wait, and of which it was said for what."""
         self._followed: set[str] = set()
         self._dead: set[str] = set()
@@ -334,7 +334,7 @@ class Pools:
         """In the log of a call that waits; each line once."""
         name = log_name(call.spec)
         if call.key not in self._logs:
-            self._logs[call.key] = PodLog(self._around.context.home, name, ())
+            self._logs[call.key] = ContainerLog(self._around.context.home, name, ())
             started = AttemptStarted(id=call.spec.id, log=((name, 0, None),), begun=False)
             self._around.context.inbox.put(started)
         self._logs[call.key].note(why)

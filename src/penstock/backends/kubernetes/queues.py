@@ -17,14 +17,14 @@ from typing import Any, Final
 
 from penstock.backends.kubernetes import names
 from penstock.backends.kubernetes.cluster import JOBS, client_of, lacking, namespace_of, unreachable
-from penstock.backends.kubernetes.options import Options
+from penstock.backends.kubernetes.options import KubernetesOptions
 from penstock.errors import Problem, UserError
-from penstock.kubernetes.cache import Cache, Change
+from penstock.kubernetes.cache import Change, ObjectCache
 from penstock.kubernetes.client import ApiError, Client
 from penstock.kubernetes.log import Log
 from penstock.kubernetes.objects import (
+    ApiResource,
     Object,
-    Resource,
     Write,
     annotations_of,
     is_deleted,
@@ -120,7 +120,7 @@ def holds_every_job(client: Client, namespace: str) -> bool:
     return QUEUE_LABEL in labels_of(made) or bool(part(made, "spec").get("suspend"))
 
 
-def connect(options: Options, environ: Mapping[str, str], owner: str, engine: str) -> Queues | None:
+def connect(options: KubernetesOptions, environ: Mapping[str, str], owner: str, engine: str) -> Queues | None:
     """None: there are no queues that could decide. Raises UserError."""
     if not options.kueue:
         return None
@@ -148,8 +148,8 @@ class Queues:
         self._owner = owner
         self._engine = engine
         selector = f"{names.STORE}={owner}"
-        self._workloads = Cache(Resource(WORKLOADS.api, WORKLOADS.kind, WORKLOADS.plural, selector=selector))
-        self._local_queues = Cache(LOCAL_QUEUES)
+        self._workloads = ObjectCache(ApiResource(WORKLOADS.api, WORKLOADS.kind, WORKLOADS.plural, selector=selector))
+        self._local_queues = ObjectCache(LOCAL_QUEUES)
         self._nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         log = Log(self._nowhere, human=False)  # what matters of it is the reason of a wait
         self._watchers = [

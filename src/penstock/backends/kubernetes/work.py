@@ -25,7 +25,7 @@ from penstock.backends.attempt import STDOUT, CannotRun, starts_at_root, step_en
 from penstock.backends.base import AttemptSpec
 from penstock.backends.kubernetes.boot import BOOT
 from penstock.backends.kubernetes.names import attempt_key
-from penstock.backends.kubernetes.options import Options
+from penstock.backends.kubernetes.options import KubernetesOptions
 from penstock.backends.local import function_main
 from penstock.errors import Problem, UserError
 from penstock.expressions.types import Type
@@ -84,7 +84,7 @@ class Work:
         return bool(self.fetch or self.put or self.is_function)
 
 
-def work_of(spec: AttemptSpec, options: Options, blobs: Blobs, library: Callable[[], str]) -> Work:
+def work_of(spec: AttemptSpec, options: KubernetesOptions, blobs: Blobs, library: Callable[[], str]) -> Work:
     """`library`: stores the program of in_pod, and returns its digest. Raises CannotRun, UserError, ValueError, OSError."""
     action = spec.action
     if isinstance(action, Function):
@@ -95,7 +95,7 @@ def work_of(spec: AttemptSpec, options: Options, blobs: Blobs, library: Callable
     raise UserError(Problem("P726", f"the backend kubernetes does not run steps of the kind {action.kind}", fix))
 
 
-def _reachable(options: Options, why: str) -> str:
+def _reachable(options: KubernetesOptions, why: str) -> str:
     if options.store:
         return options.store
     fix = (
@@ -105,7 +105,7 @@ def _reachable(options: Options, why: str) -> str:
     raise UserError(Problem("P726", f"pods cannot reach the artifact store of this engine, and {why}", fix))
 
 
-def _helper(options: Options, library: str, verb: str, digest: str) -> list[str]:
+def _helper(options: KubernetesOptions, library: str, verb: str, digest: str) -> list[str]:
     return [options.python, "-c", BOOT, options.store, library, verb, digest]
 
 
@@ -128,7 +128,9 @@ def _env(spec: AttemptSpec, blobs: Blobs) -> tuple[dict[str, str], dict[str, str
     return {name: value for name, value in both.items() if name not in hidden}, hidden
 
 
-def _function(spec: AttemptSpec, action: Function, options: Options, blobs: Blobs, library: Callable[[], str]) -> Work:
+def _function(
+    spec: AttemptSpec, action: Function, options: KubernetesOptions, blobs: Blobs, library: Callable[[], str]
+) -> Work:
     _reachable(options, "functions take their code and their inputs from there")
     inside = Blobs(options.store, pickles=blobs.pickles, limits=blobs.limits)
     inputs = dict(spec.inputs)
@@ -147,7 +149,7 @@ def _function(spec: AttemptSpec, action: Function, options: Options, blobs: Blob
     )
 
 
-def warm_work_of(spec: AttemptSpec, options: Options, blobs: Blobs, library: str, settings: str) -> Work:
+def warm_work_of(spec: AttemptSpec, options: KubernetesOptions, blobs: Blobs, library: str, settings: str) -> Work:
     """A pod that makes calls like this one until there are none for a while. `settings`: the blob that says of which mailbox. Raises
     CannotRun, UserError."""
     action = spec.action
@@ -219,7 +221,7 @@ class _Command:
         self,
         spec: AttemptSpec,
         action: Container | Script,
-        options: Options,
+        options: KubernetesOptions,
         blobs: Blobs,
         library: Callable[[], str],
     ) -> None:

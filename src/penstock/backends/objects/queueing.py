@@ -13,7 +13,7 @@ from typing import Any
 from penstock.backends.kubectl import Kubectl
 from penstock.errors import UserError
 from penstock.formats.documents import Document
-from penstock.scheduling.apply import Options, queue_of, schedule_one
+from penstock.scheduling.apply import ScheduleOptions, queue_of, schedule_one
 from penstock.scheduling.model import Binding
 from penstock.scheduling.objects import job_object
 from penstock.scheduling.registry import scheduler
@@ -54,7 +54,7 @@ async def queued(kubectl: Kubectl, manifest: dict[str, Any], queue: str, chosen:
         if not found:
             return Queued(manifest, lines=(line,) if line else ())
         plugin = scheduler("kueue")
-    result = schedule_one(document, plugin, Options(Binding(queue="" if own else queue)))
+    result = schedule_one(document, plugin, ScheduleOptions(Binding(queue="" if own else queue)))
     *before, whole = result.documents
     lines = [f"{plugin.name}: {one.message}" for one in result.report.entries if one.kind != "kept"]
     return Queued(dict(whole), tuple(before), tuple(lines))

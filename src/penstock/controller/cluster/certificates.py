@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.controller.objects import Resource, rows
+from penstock.controller.objects import ApiResource, rows
 from penstock.kubernetes.client import ApiError, Client
 from penstock.kubernetes.log import Log
 
-SECRETS = Resource("v1", "Secret", "secrets")
+SECRETS = ApiResource("v1", "Secret", "secrets")
 CONFIGURATIONS = (
-    Resource(
+    ApiResource(
         "admissionregistration.k8s.io/v1",
         "MutatingWebhookConfiguration",
         "mutatingwebhookconfigurations",

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from penstock.controller.cluster.metrics import Metrics
 from penstock.controller.names import MANAGER
-from penstock.controller.objects import Note, Object, Resource, name_of, namespace_of, uid_of
+from penstock.controller.objects import ApiResource, Note, Object, name_of, namespace_of, uid_of
 from penstock.errors import UserError
 from penstock.kubernetes.client import ApiError, Client
 from penstock.kubernetes.log import Log
 
-EVENTS = Resource("events.k8s.io/v1", "Event", "events")
+EVENTS = ApiResource("events.k8s.io/v1", "Event", "events")
 KEPT = 10_000
 """How many notes are remembered."""
 WAITING = 1_000

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.controller.objects import Resource, annotations_of
+from penstock.controller.objects import ApiResource, annotations_of
 from penstock.errors import UserError
 from penstock.kubernetes.client import ApiError, Client
 from penstock.kubernetes.log import Log
 
-LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
+LEASES = ApiResource("coordination.k8s.io/v1", "Lease", "leases")
 ADDRESS = "penstock/address"
 """The annotation that says where the holder answers the other replicas. A Lease has no field for it."""
 
@@ -34,7 +34,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenLease:
     """A lease as it was last seen to change, and when by our own clock."""
 
     spec: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Seen:
         return now < self.at + float(self.spec.get("leaseDurationSeconds") or 0)
 
 
-def claim(seen: Seen | None, identity: str, terms: Terms, wall: datetime.datetime) -> dict[str, Any]:
+def claim(seen: SeenLease | None, identity: str, terms: Terms, wall: datetime.datetime) -> dict[str, Any]:
     """The spec with which we take or renew a lease."""
     stamp = _stamp(wall)
     old = dict(seen.spec) if seen is not None else {}
@@ -86,7 +86,7 @@ class Elector:
         self._terms = terms or Terms()
         self._clock = clock
         self._log = log.bind(lease=f"{namespace}/{name}", identity=identity)
-        self._seen: Seen | None = None
+        self._seen: SeenLease | None = None
         self._renewed = float("-inf")
         self._leads = False
         self._stopped = threading.Event()
@@ -175,7 +175,7 @@ class Elector:
             self._log.warning("lease not renewed", problem=str(error))
             return False
 
-    def _look(self) -> Seen | None:
+    def _look(self) -> SeenLease | None:
         try:
             obj = self._client.get(LEASES, self._namespace, self._name, timeout=self._timeout)
         except ApiError as error:
@@ -185,10 +185,10 @@ class Elector:
         spec, version = obj.get("spec") or {}, str(obj["metadata"]["resourceVersion"])
         same = self._seen is not None and self._seen.spec == spec
         at = self._seen.at if self._seen is not None and same else self._clock()
-        self._seen = Seen(spec, version, at, str(annotations_of(obj).get(ADDRESS) or ""))
+        self._seen = SeenLease(spec, version, at, str(annotations_of(obj).get(ADDRESS) or ""))
         return self._seen
 
-    def _write(self, seen: Seen | None, began: float) -> None:
+    def _write(self, seen: SeenLease | None, began: float) -> None:
         spec = claim(seen, self.identity, self._terms, datetime.datetime.now(datetime.UTC))
         if seen is None:
             told = {ADDRESS: self._address} if self._address else {}
@@ -196,7 +196,7 @@ class Elector:
             answer = self._client.create(LEASES, self._namespace, body)
         else:
             answer = self._patch(spec, seen.version, address=self._address)
-        self._seen = Seen(answer.get("spec") or spec, str(answer["metadata"]["resourceVersion"]), began)
+        self._seen = SeenLease(answer.get("spec") or spec, str(answer["metadata"]["resourceVersion"]), began)
         self._renewed = began
 
     def _patch(self, spec: Mapping[str, Any], version: str, address: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from penstock.controller import names
 from penstock.controller.admit import admit_pod, admit_workflow, unit_of
 from penstock.controller.cluster.metrics import Metrics
 from penstock.controller.cluster.rooms import Rooms
-from penstock.controller.cluster.run import Key, Manager, Settings
+from penstock.controller.cluster.run import Key, Manager, ManagerSettings
 from penstock.controller.core import Seen, reconcile
 from penstock.controller.coverage import is_active
 from penstock.controller.engine import Engine, Observed
@@ -30,10 +30,10 @@ from penstock.controller.objects import (
     PODS,
     PRIORITIES,
     WORKLOADS,
+    ApiResource,
     Note,
     Object,
-    Plan,
-    Resource,
+    ReconcilePlan,
     holds,
     is_deleted,
     labels_of,
@@ -109,7 +109,7 @@ class Controller:
     def object_of(self, key: Key) -> Object | None:
         return self._first(key, (*self.engines[key[0]].main, *self.unheld[key[0]]))
 
-    def _first(self, key: Key, resources: Iterable[Resource]) -> Object | None:
+    def _first(self, key: Key, resources: Iterable[ApiResource]) -> Object | None:
         _, namespace, name = key
         for resource in resources:
             found = self.caches.get(resource, namespace, name)
@@ -145,18 +145,20 @@ class Controller:
 
     # what follows
 
-    def reconcile(self, key: Key) -> Plan:
+    def reconcile(self, key: Key) -> ReconcilePlan:
         try:
             plan = self.rooms.reconcile(key)
         except UserError as error:
             said = "; ".join(f"{one.code}: {one.message}. {one.fix}" for one in error.problems)
-            return Plan(notes=[Note("Refused", said, True)])
+            return ReconcilePlan(notes=[Note("Refused", said, True)])
         if plan is not None and plan.over:
             self._shrink(key)
             return plan
         passed_by = self._passed_by(key)
         return (
-            replace(plan or Plan(), notes=[*(plan.notes if plan else ()), *passed_by]) if passed_by else plan or Plan()
+            replace(plan or ReconcilePlan(), notes=[*(plan.notes if plan else ()), *passed_by])
+            if passed_by
+            else plan or ReconcilePlan()
         )
 
     def _shrink(self, key: Key) -> None:
@@ -234,7 +236,7 @@ def _spec(obj: Object | None) -> Object:
     return part(obj or {}, "spec")
 
 
-def _unheld(engine: Engine) -> Iterator[Resource]:
+def _unheld(engine: Engine) -> Iterator[ApiResource]:
     """Kinds whose objects are watched by our label, which only the webhook gives."""
     for one in engine.main:
         if one.selector == names.QUEUED:
@@ -251,12 +253,12 @@ def _group(owner: Object) -> str:
     return str(owner.get("apiVersion") or "").split("/")[0]
 
 
-def _unique(resources: Iterable[Resource]) -> list[Resource]:
+def _unique(resources: Iterable[ApiResource]) -> list[ApiResource]:
     return list(dict.fromkeys(resources))
 
 
 def manager(
-    client: Client, settings: Settings, chosen: Sequence[Engine], log: Log, metrics: Metrics | None = None
+    client: Client, settings: ManagerSettings, chosen: Sequence[Engine], log: Log, metrics: Metrics | None = None
 ) -> Manager:
     """A controller that is ready to run."""
     controller = Controller(chosen)
@@ -287,7 +289,7 @@ def run(options: RunOptions) -> int:
     connection = connect(options.context, files)
     inside = connection.context == "in-cluster"
     host = "0.0.0.0" if inside else "127.0.0.1"
-    settings = Settings(
+    settings = ManagerSettings(
         namespace=options.namespace,
         elect=options.leader_elect,
         webhook_host=host,

@@ -21,7 +21,7 @@ from penstock.controller.admit import Sight, admit_pod
 from penstock.controller.cluster.run import Key
 from penstock.controller.core import Seen, reconcile, unreadable
 from penstock.controller.coverage import Assumed, is_gated
-from penstock.controller.objects import PODS, WORKLOADS, Object, Plan, Write, annotations_of, name_of, uid_of
+from penstock.controller.objects import PODS, WORKLOADS, Object, ReconcilePlan, Write, annotations_of, name_of, uid_of
 
 ASSUMED = 10.0
 """Seconds for which a pod that the webhook let go counts, if it is not seen. Most are seen within milliseconds; one that never comes was refused by somebody."""
@@ -79,7 +79,7 @@ class Rooms:
 
     # workers
 
-    def reconcile(self, key: Key) -> Plan | None:
+    def reconcile(self, key: Key) -> ReconcilePlan | None:
         """None: the workflow is gone."""
         with self._lock(key):
             if key in self._moving:

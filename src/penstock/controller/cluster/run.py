@@ -27,9 +27,9 @@ from penstock.controller.cluster.leader import Elector, Terms
 from penstock.controller.cluster.metrics import Metrics
 from penstock.controller.cluster.server import Handler, health_server, tls_context, webhook_server
 from penstock.controller.cluster.workqueue import Schedule, WorkQueue
-from penstock.controller.cluster.writer import Outcome, Writer
+from penstock.controller.cluster.writer import WriteOutcome, Writer
 from penstock.controller.names import MANAGER
-from penstock.controller.objects import Note, Object, Plan, Resource, Write, name_of, namespace_of
+from penstock.controller.objects import ApiResource, Note, Object, ReconcilePlan, Write, name_of, namespace_of
 from penstock.errors import UserError
 from penstock.kubernetes.cache import Caches, Change
 from penstock.kubernetes.client import ApiError, Client
@@ -52,7 +52,7 @@ def default_identity() -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ManagerSettings:
     namespace: str = "penstock-system"
     """Where the Lease and the Secret are."""
     identity: str = field(default_factory=default_identity)
@@ -89,15 +89,15 @@ class Manager:
     def __init__(
         self,
         client: Client,
-        settings: Settings,
+        settings: ManagerSettings,
         caches: Caches,
         *,
         owner_of: Callable[[Object], Key | None],
-        reconcile: Callable[[Key], Plan],
+        reconcile: Callable[[Key], ReconcilePlan],
         object_of: Callable[[Key], Object | None],
         noticed: Callable[[Change, Collection[Key]], None] = lambda change, keys: None,
         settled: Callable[[Key], None] = lambda key: None,
-        trusted: Collection[Resource] = (),
+        trusted: Collection[ApiResource] = (),
         webhooks: Mapping[str, Handler] | None = None,
         log: Log | None = None,
         metrics: Metrics | None = None,
@@ -194,7 +194,7 @@ class Manager:
             self._log.error("object not understood", kind=obj.get("kind"), object=what, error=error)
             return None
 
-    def fresh(self, resource: Resource) -> float:
+    def fresh(self, resource: ApiResource) -> float:
         """Seconds for which the watch of this kind has told all."""
         return min((one.good_for() for one in self._watchers if one.cache.resource == resource), default=0.0)
 
@@ -413,7 +413,7 @@ class Manager:
             self.metrics.lists.labels(kind).set_function(partial(_sum, some, lambda one: one.lists))
 
 
-def _candidate(client: Client, settings: Settings, port: int, log: Log) -> Elector:
+def _candidate(client: Client, settings: ManagerSettings, port: int, log: Log) -> Elector:
     host = f"[{settings.address}]" if ":" in settings.address else settings.address
     address = f"{host}:{port}" if host else ""
     where = settings.namespace, settings.lease, settings.identity
@@ -424,7 +424,7 @@ def _sum(watchers: Sequence[Watcher], figure: Callable[[Watcher], int]) -> float
     return float(sum(map(figure, watchers)))
 
 
-def _next(outcome: Outcome, waits: Sequence[float]) -> float | None:
+def _next(outcome: WriteOutcome, waits: Sequence[float]) -> float | None:
     """When to look again. A write that is refused must not be sent without a pause, nor hold up what the rest of the workflow waits for."""
     if not waits or outcome.word not in ("done", "refused"):
         return None

@@ -28,7 +28,7 @@ REFUSED_WRITE = "WriteRefused"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WriteOutcome:
     word: Literal["done", "stale", "refused", "error"]
     refused: tuple[Note, ...] = ()
     """What the API server said against writes, for people."""
@@ -93,7 +93,7 @@ class Writer:
         self._due: OrderedDict[tuple[str, str, str, str], float] = OrderedDict()
         """When a write that is sent every so often may be sent again."""
 
-    def send(self, writes: Sequence[Write], log: Log) -> Outcome:
+    def send(self, writes: Sequence[Write], log: Log) -> WriteOutcome:
         """A write that is refused does not hold up those about other objects."""
         again: float | None = None
         refused: dict[_Object, Note] = {}
@@ -110,14 +110,14 @@ class Writer:
                 continue
             if not self._leads():
                 log.warning("not written: another replica leads", verb=write.verb, kind=write.resource.kind)
-                return Outcome("error", tuple(refused.values()))
+                return WriteOutcome("error", tuple(refused.values()))
             outcome = self._one(write, _told(write, log))
             before = outcome is None
             if isinstance(outcome, Note):
                 refused[about] = outcome
             elif outcome is not None:
                 return replace(outcome, refused=tuple(refused.values()))
-        return Outcome("refused" if refused else "done", tuple(refused.values()), again=again)
+        return WriteOutcome("refused" if refused else "done", tuple(refused.values()), again=again)
 
     def _too_early(self, write: Write) -> float:
         """Seconds until it may be sent. One that may be sent now counts as sent."""
@@ -133,7 +133,7 @@ class Writer:
                 self._due.popitem(last=False)
         return wait
 
-    def _one(self, write: Write, log: Log) -> Outcome | Note | None:
+    def _one(self, write: Write, log: Log) -> WriteOutcome | Note | None:
         """None: it is done, on with the next. A note: it is refused."""
         count = self._metrics.writes.labels
         try:
@@ -150,12 +150,12 @@ class Writer:
             if error.code in (404, 409):
                 log.info("out of date, looking again", problem=str(error))
                 self.look(write)
-                return Outcome("stale")
+                return WriteOutcome("stale")
             log.warning("write failed", problem=str(error))
-            return Outcome("error", unsure=write)
+            return WriteOutcome("error", unsure=write)
         except UserError as error:
             log.warning("write failed", problem=str(error))
-            return Outcome("error", unsure=write)
+            return WriteOutcome("error", unsure=write)
         count(write.verb, write.resource.kind, "200").inc()
         log.info("written")
         self._take(write, answer)

@@ -34,9 +34,9 @@ from penstock.controller.engine import (
 )
 from penstock.controller.names import PARALLELISM, QUEUE, QUEUED, SUSPEND, UNIT
 from penstock.controller.objects import (
+    ApiResource,
     Lookup,
     Object,
-    Resource,
     Write,
     annotations_of,
     controller_of,
@@ -55,8 +55,8 @@ from penstock.formats.gates.marks import MAX_RESOURCES, NODE_SELECTOR, TOLERATIO
 from penstock.formats.gates.peak import peaks
 from penstock.formats.pods.requests import amounts, resources_of
 
-JOB_SETS = Resource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets", selector=QUEUED)
-JOBS = Resource("batch/v1", "Job", "jobs", selector=QUEUED)
+JOB_SETS = ApiResource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets", selector=QUEUED)
+JOBS = ApiResource("batch/v1", "Job", "jobs", selector=QUEUED)
 WHOLE = "(workflow)"
 """The key of the one stage of a JobSet that is queued as a whole."""
 POLICY = "penstock/execution-policy"
@@ -69,7 +69,7 @@ _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReplicatedJob:
     """One replicatedJob."""
 
     name: str
@@ -101,9 +101,9 @@ class Step:
         )
 
 
-def steps_of(jobset: Object) -> list[Step]:
+def steps_of(jobset: Object) -> list[ReplicatedJob]:
     """In the order of the document."""
-    found: dict[str, Step] = {}
+    found: dict[str, ReplicatedJob] = {}
     in_order = part(jobset, "spec", "startupPolicy").get("startupPolicyOrder") == "InOrder"
     for one in rows(jobset, "spec", "replicatedJobs"):
         name, job = str(one.get("name")), part(one, "template", "spec")
@@ -113,7 +113,7 @@ def steps_of(jobset: Object) -> list[Step]:
             complete |= found[each].complete if each in found else set()
         ready = tuple(each for each, status in before.items() if status == "Ready")
         completions = job.get("completions")
-        found[name] = Step(
+        found[name] = ReplicatedJob(
             name,
             _number(one.get("replicas"), 1),
             _number(
@@ -142,9 +142,9 @@ def _own_queue(step: Object) -> str:
     return str(job.get(QUEUE) or pod.get(QUEUE) or job.get(QUEUED) or "")
 
 
-def groups_of(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
+def groups_of(steps: Sequence[ReplicatedJob]) -> list[tuple[ReplicatedJob, ...]]:
     """Steps that start together, in the same queue."""
-    found: dict[tuple[frozenset[str], str], list[Step]] = {}
+    found: dict[tuple[frozenset[str], str], list[ReplicatedJob]] = {}
     for one in steps:
         found.setdefault((one.complete, one.queue), []).append(one)
     return [tuple(group) for group in found.values()]
@@ -154,7 +154,7 @@ class JobSet:
     name = "jobset"
     main = (JOB_SETS,)
     children = (JOBS,)
-    library: Sequence[Resource] = ()
+    library: Sequence[ApiResource] = ()
 
     def queued(self, obj: Object) -> bool:
         """Those with an order between steps, or with a unit. Kueue cares for all others, and another controller for what it manages."""
@@ -321,16 +321,16 @@ class _Look:
                 next=tuple(self._key(one) for one in self.groups if self._follows(one, group)),
             )
 
-    def _key(self, group: Sequence[Step]) -> str:
+    def _key(self, group: Sequence[ReplicatedJob]) -> str:
         return self._again(group[0].name, self.attempt, len(self.groups) > 1)
 
-    def _follows(self, later: Sequence[Step], before: Sequence[Step]) -> bool:
+    def _follows(self, later: Sequence[ReplicatedJob], before: Sequence[ReplicatedJob]) -> bool:
         """Does it wait for nobody else?"""
         waits = later[0].complete
         direct = waits - {name for one in waits for name in self.steps[one].complete}
         return bool(direct) and direct <= {one.name for one in before}
 
-    def _each(self, step: Step) -> Iterator[Stage]:
+    def _each(self, step: ReplicatedJob) -> Iterator[Stage]:
         there = {name_of(job): job for job in self.jobs.get(step.name, ())}
         whole = step.shape
         shape = Shape(
@@ -383,11 +383,11 @@ class _Look:
     def _runs(self, jobs: Sequence[Object]) -> bool:
         return any(is_active(pod) and not is_gated(pod) for job in jobs for pod in self.pods.get(uid_of(job), ()))
 
-    def _is_complete(self, step: Step) -> bool:
+    def _is_complete(self, step: ReplicatedJob) -> bool:
         jobs = self.jobs.get(step.name, ())
         return len(jobs) >= step.replicas and all(map(is_over, jobs))
 
-    def _peak(self, steps: Sequence[Step]) -> dict[str, int]:
+    def _peak(self, steps: Sequence[ReplicatedJob]) -> dict[str, int]:
         """The heaviest set of steps that run at the same time."""
         number = {step.name: at for at, step in enumerate(steps)}
         edges = [(number[name], at) for at, step in enumerate(steps) for name in step.complete if name in number]
@@ -407,7 +407,7 @@ def _now(job: Object) -> int:
     return _number(part(job, "spec").get("parallelism"), 1)
 
 
-def _finished(step: Step, job: Object) -> int:
+def _finished(step: ReplicatedJob, job: Object) -> int:
     """Pods that this Job will not need any more."""
     if is_over(job):
         return step.pods

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.admission.manifests.times import time_of
-from penstock.controller.objects import Lookup, Object, Resource, part
+from penstock.controller.objects import ApiResource, Lookup, Object, part
 from penstock.errors import UserError
 
-_EVENTS = Resource("v1", "Event", "events")
+_EVENTS = ApiResource("v1", "Event", "events")
 _SAID_BY_WORKLOADS = frozenset({"Evicted"})
 """Reasons that the report has from the Workload itself, with who did it."""
 

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.controller.known import other_kinds
-from penstock.controller.objects import PODS, WORKLOADS, Resource
+from penstock.controller.objects import PODS, WORKLOADS, ApiResource
 from penstock.errors import Problem, UserError
 
 ALL_WORKLOADS = dataclasses.replace(WORKLOADS, selector="")
 KINDS = (
-    Resource("argoproj.io/v1alpha1", "Workflow", "workflows"),
-    Resource("tekton.dev/v1", "PipelineRun", "pipelineruns"),
-    Resource("tekton.dev/v1", "TaskRun", "taskruns"),
-    Resource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
-    Resource("batch/v1", "Job", "jobs"),
+    ApiResource("argoproj.io/v1alpha1", "Workflow", "workflows"),
+    ApiResource("tekton.dev/v1", "PipelineRun", "pipelineruns"),
+    ApiResource("tekton.dev/v1", "TaskRun", "taskruns"),
+    ApiResource("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
+    ApiResource("batch/v1", "Job", "jobs"),
     dataclasses.replace(PODS, selector=""),
     ALL_WORKLOADS,
 )
@@ -31,7 +31,7 @@ class Target:
     kind: str
     """In lower case, for one object."""
     name: str
-    resource: Resource | None
+    resource: ApiResource | None
     """None: a kind of no engine that is installed here; it is known only by the owners of Workloads."""
 
     def __str__(self) -> str:
@@ -55,18 +55,18 @@ def target_of(text: str) -> Target:
     return Target(found.kind.lower() if found is not None else kind.lower(), name, found)
 
 
-def _resource(kind: str) -> Resource | None:
+def _resource(kind: str) -> ApiResource | None:
     word = kind.lower().partition(".")[0]
     word = _SHORT.get(word, word)
     return _first(lambda one: word in (one.kind.lower(), one.plural))
 
 
-def kind_of(api: str, kind: str) -> Resource | None:
+def kind_of(api: str, kind: str) -> ApiResource | None:
     """The kind of an owner, as references name it."""
     return _first(lambda one: (one.api, one.kind) == (api, kind))
 
 
-def _first(fits: Callable[[Resource], bool]) -> Resource | None:
+def _first(fits: Callable[[ApiResource], bool]) -> ApiResource | None:
     """Other packages are asked only for what is none of the kinds that everybody has."""
     own = next(filter(fits, KINDS), None)
     return own if own is not None else next(filter(fits, other_kinds()), None)

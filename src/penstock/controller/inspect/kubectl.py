@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock.backends.tools import find, last_line
-from penstock.controller.objects import Lookup, Object, Resource
+from penstock.controller.objects import ApiResource, Lookup, Object
 from penstock.errors import NotFound, Problem, UserError
 
 SECONDS = 30
@@ -54,16 +54,16 @@ class KubectlLookup:
             raise unreachable(last_line(err))
         return out.strip() or "default"
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
+    def get(self, resource: ApiResource, namespace: str, name: str) -> Object | None:
         """None if there is none. Raises NotFound if the cluster does not have the kind, UserError if it cannot be read."""
         return self._raw(resource, resource.path(namespace, quote(name, safe="")))
 
-    def list(self, resource: Resource, namespace: str = "") -> Sequence[Object]:
+    def list(self, resource: ApiResource, namespace: str = "") -> Sequence[Object]:
         """Raises as `get`."""
         query = f"?labelSelector={quote(resource.selector)}" if resource.selector else ""
         return self._listed(resource, resource.path(namespace) + query)
 
-    def _listed(self, resource: Resource, path: str) -> Sequence[Object]:
+    def _listed(self, resource: ApiResource, path: str) -> Sequence[Object]:
         found = self._raw(resource, path)
         if found is None:
             raise no_kind(resource, ())
@@ -71,7 +71,7 @@ class KubectlLookup:
         own = {"apiVersion": resource.api, "kind": resource.kind}
         return [{**own, **item} for item in found.get("items") or ()]
 
-    def _raw(self, resource: Resource, path: str) -> dict[str, Any] | None:
+    def _raw(self, resource: ApiResource, path: str) -> dict[str, Any] | None:
         code, out, err = self._run("get", "--raw", path)
         if code == 0:
             try:
@@ -89,7 +89,7 @@ class KubectlLookup:
             return None
         raise unreachable(last_line(err) or last_line(out))
 
-    def _versions(self, resource: Resource) -> Sequence[str]:
+    def _versions(self, resource: ApiResource) -> Sequence[str]:
         """In which the cluster has the group of this kind."""
         code, out, _ = self._run("get", "--raw", f"/apis/{resource.api.partition('/')[0]}")
         return [str(one.get("version")) for one in json.loads(out).get("versions", ())] if code == 0 else ()
@@ -112,7 +112,7 @@ class KubectlLookup:
         return done.returncode, done.stdout, done.stderr
 
 
-def read_all(lookup: Lookup, resources: Sequence[Resource]) -> dict[Resource, Sequence[Object]]:
+def read_all(lookup: Lookup, resources: Sequence[ApiResource]) -> dict[ApiResource, Sequence[Object]]:
     """Every object of these kinds, read at the same time. Raises UserError; if rights are missing, with all of them."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         futures = {one: pool.submit(lookup.list, one) for one in resources}
@@ -156,7 +156,7 @@ _KUEUE = (
 )
 
 
-def no_kind(resource: Resource, versions: Sequence[str]) -> NotFound:
+def no_kind(resource: ApiResource, versions: Sequence[str]) -> NotFound:
     """`versions`: in which the cluster has the group; none if it does not have it."""
     group, _, wanted = resource.api.partition("/")
     if group != GROUP:

@@ -8,11 +8,11 @@ from typing import Any
 from penstock.controller.inspect.kinds import ALL_WORKLOADS
 from penstock.controller.inspect.kubectl import read_all
 from penstock.controller.inspect.state import EVERYTHING, ClusterState
-from penstock.controller.objects import LOCAL_QUEUES, Lookup, Resource, part
+from penstock.controller.objects import LOCAL_QUEUES, ApiResource, Lookup, part
 from penstock.errors import UserError
 from penstock.graph.text import read_all_yaml
 
-_CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
+_CONFIG_MAPS = ApiResource("v1", "ConfigMap", "configmaps")
 _SYSTEM, _CONFIGURATION = "kueue-system", "kueue-manager-config"
 
 

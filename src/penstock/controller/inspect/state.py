@@ -30,8 +30,8 @@ from penstock.controller.objects import (
     NAMESPACES,
     PRIORITIES,
     WORKLOADS,
+    ApiResource,
     Object,
-    Resource,
     annotations_of,
     condition,
     controller_of,
@@ -47,8 +47,8 @@ from penstock.errors import Problem, UserError, nearest
 from penstock.kueue.wanted import RESERVATION
 from penstock.service import wording
 
-COHORTS = Resource(WORKLOADS.api, "Cohort", "cohorts", namespaced=False)
-CHECKS = Resource(WORKLOADS.api, "AdmissionCheck", "admissionchecks", namespaced=False)
+COHORTS = ApiResource(WORKLOADS.api, "Cohort", "cohorts", namespaced=False)
+CHECKS = ApiResource(WORKLOADS.api, "AdmissionCheck", "admissionchecks", namespaced=False)
 QUEUE_KINDS = (FLAVORS, CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, PRIORITIES, CHECKS, NAMESPACES)
 EVERYTHING = (*QUEUE_KINDS, ALL_WORKLOADS)
 _PASSED_OVER = "Kueue has not admitted it"
@@ -62,7 +62,7 @@ class ClusterState:
 
     def __init__(
         self,
-        objects: Mapping[Resource, Sequence[Object]],
+        objects: Mapping[ApiResource, Sequence[Object]],
         now: float,
         namespace: str = "",
         configuration: Mapping[str, Any] | None = None,

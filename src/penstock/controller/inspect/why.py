@@ -16,9 +16,9 @@ from penstock.controller.inspect.pods import PodCount, count, pods_of
 from penstock.controller.inspect.state import ClusterState, is_place, key_of, local_queue_of, owner_name, stage_of
 from penstock.controller.inspect.subject import Subject, find, read_object
 from penstock.controller.objects import (
+    ApiResource,
     Lookup,
     Object,
-    Resource,
     condition,
     holds,
     labels_of,
@@ -34,7 +34,7 @@ from penstock.service.views.waits import Wait
 
 State = Literal["waiting", "checks", "leaving", "admitted", "ahead", "over"]
 _PODS = next(one for one in KINDS if one.kind == "Pod")
-_WEBHOOKS = Resource(
+_WEBHOOKS = ApiResource(
     "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False
 )
 WEBHOOK = "admission.penstock"

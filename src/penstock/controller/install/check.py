@@ -50,32 +50,32 @@ KUEUE_CONFIG = "/api/v1/namespaces/{}/configmaps/kueue-manager-config"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class InstallFinding:
     check: str
     state: State
     text: str
     fix: str = ""
 
 
-def findings(get: Get, install: Install) -> list[Finding]:
+def findings(get: Get, install: Install) -> list[InstallFinding]:
     found = [*_kubernetes(get), *_kueue(get), *_engines(get, install)]
     if any(one.check == "kubernetes" and one.state == "problem" for one in found):
         return found  # what is installed cannot be what it should be
     return [*found, *_installed(get, install), *_answering(get, install)]
 
 
-def _kubernetes(get: Get) -> Iterator[Finding]:
+def _kubernetes(get: Get) -> Iterator[InstallFinding]:
     version = get("/version") or {}
     number = tuple(int(re.sub(r"\D", "", str(version.get(part, ""))) or 0) for part in ("major", "minor"))
     name = version.get("gitVersion", "unknown")
     served = {one["name"] for one in (get(_ADMISSION) or {}).get("resources", ())}
     if "mutatingadmissionpolicies" in served:
-        yield Finding("kubernetes", "ok", f"{name}, with MutatingAdmissionPolicies")
+        yield InstallFinding("kubernetes", "ok", f"{name}, with MutatingAdmissionPolicies")
     elif number >= VERSION:
         fix = "remove MutatingAdmissionPolicy=false from --feature-gates, and the API from --runtime-config, of the API server"
-        yield Finding("kubernetes", "problem", f"{name} does not serve MutatingAdmissionPolicies", fix)
+        yield InstallFinding("kubernetes", "problem", f"{name} does not serve MutatingAdmissionPolicies", fix)
     else:
-        yield Finding(
+        yield InstallFinding(
             "kubernetes",
             "problem",
             f"{name} is too old: it has no MutatingAdmissionPolicies in v1",
@@ -83,31 +83,33 @@ def _kubernetes(get: Get) -> Iterator[Finding]:
         )
 
 
-def _kueue(get: Get) -> Iterator[Finding]:
+def _kueue(get: Get) -> Iterator[InstallFinding]:
     group = get("/apis/kueue.x-k8s.io")
     if group is None:
-        yield Finding("kueue", "problem", "Kueue is not there", "install Kueue 0.19 or newer")
+        yield InstallFinding("kueue", "problem", "Kueue is not there", "install Kueue 0.19 or newer")
         return
     versions = [one["version"] for one in group.get("versions", ())]
     if "v1beta2" not in versions:
         text = f"Kueue is older than we know it: its API has {', '.join(versions)}"
-        yield Finding("kueue", "problem", text, "upgrade to Kueue 0.19 or newer, which has kueue.x-k8s.io/v1beta2")
+        yield InstallFinding(
+            "kueue", "problem", text, "upgrade to Kueue 0.19 or newer, which has kueue.x-k8s.io/v1beta2"
+        )
         return
     manager = _kueue_manager(get)
-    yield Finding("kueue", "ok", f"kueue.x-k8s.io/v1beta2{f', {_image(manager)}' if manager else ''}")
+    yield InstallFinding("kueue", "ok", f"kueue.x-k8s.io/v1beta2{f', {_image(manager)}' if manager else ''}")
     config = _kueue_config(get, manager) if manager else ""
     if re.search(r"^\s*manageJobsWithoutQueueName:\s*true", config, re.M):
         text = "Kueue manages Jobs without a queue name: Jobs of a queued JobSet are suspended by it"
         fix = "leave the namespaces of such JobSets out with managedJobsNamespaceSelector"
-        yield Finding("kueue configuration", "note", text, fix)
+        yield InstallFinding("kueue configuration", "note", text, fix)
     if config and not re.search(r"^waitForPodsReady:", config, re.M):
         text = "waitForPodsReady is not set: Kueue takes quota back from a stage whose pods do not all run within half an hour"
-        yield Finding(
+        yield InstallFinding(
             "kueue configuration", "note", text, "set waitForPodsReady.timeout if stages need longer to start"
         )
     if re.search(r"""^\s*-\s*["']?pod["']?\s*$""", config, re.M):
         text = "Kueue's own integration of pods is on. Pods of queued workflows are kept out of it by the policies"
-        yield Finding("kueue configuration", "note", text)
+        yield InstallFinding("kueue configuration", "note", text)
 
 
 def _kueue_manager(get: Get) -> Manifest | None:
@@ -124,18 +126,18 @@ def _kueue_config(get: Get, deployment: Manifest) -> str:
     return "\n".join((found.get("data") or {}).values())
 
 
-def _engines(get: Get, install: Install) -> Iterator[Finding]:
+def _engines(get: Get, install: Install) -> Iterator[InstallFinding]:
     others = [(one.name, (one.name, one.main[0].api, one.main[0].plural)) for one in install.others if one.main]
     for engine, (name, api, plural) in [*((one, _ENGINES[one]) for one in install.engines), *others]:
         served = {one["name"] for one in (get(f"/apis/{api}") or {}).get("resources", ())}
         if plural in served:
-            yield Finding(engine, "ok", f"{name} is there ({api})")
+            yield InstallFinding(engine, "ok", f"{name} is there ({api})")
         else:
             fix = f"install it; the controller takes it up by itself. Or leave it out: --without {engine}"
-            yield Finding(engine, "note", f"{name} is not there: no {plural} in {api}", fix)
+            yield InstallFinding(engine, "note", f"{name} is not there: no {plural} in {api}", fix)
 
 
-def _installed(get: Get, install: Install) -> Iterator[Finding]:
+def _installed(get: Get, install: Install) -> Iterator[InstallFinding]:
     """Is everything there, and as this version would install it?"""
     fix = "penstock controller manifests | kubectl apply -f -"
     wanted = manifests(install)
@@ -149,11 +151,11 @@ def _installed(get: Get, install: Install) -> Iterator[Finding]:
             elif places := list(_differences(_comparable(one), there)):
                 different.append(f"{_name(one)} ({places[0]})")
         if missing:
-            yield Finding(check, "problem", f"not installed: {_some(missing)}", fix)
+            yield InstallFinding(check, "problem", f"not installed: {_some(missing)}", fix)
         if different:
-            yield Finding(check, "problem", f"not as this version installs it: {_some(different)}", fix)
+            yield InstallFinding(check, "problem", f"not as this version installs it: {_some(different)}", fix)
         if not missing and not different:
-            yield Finding(check, "ok", f"{len(ours)} objects as they should be")
+            yield InstallFinding(check, "ok", f"{len(ours)} objects as they should be")
 
 
 def path_of(manifest: Mapping[str, Any]) -> str:
@@ -202,14 +204,14 @@ def _differences(wanted: Any, there: Any, at: str = "") -> Iterator[str]:
         yield at
 
 
-def _answering(get: Get, install: Install) -> Iterator[Finding]:
+def _answering(get: Get, install: Install) -> Iterator[InstallFinding]:
     webhook = get(f"{_ADMISSION}/mutatingwebhookconfigurations/admission.penstock")
     if webhook and not all((hook.get("clientConfig") or {}).get("caBundle") for hook in webhook.get("webhooks", ())):
         text = "the webhook has no certificate authority yet: the controller has not started, so queued workflows are refused"
         fix = f"kubectl -n {install.namespace} logs deployment/{MANAGER}"
-        yield Finding("certificate", "problem", text, fix)
+        yield InstallFinding("certificate", "problem", text, fix)
     elif webhook:
-        yield Finding("certificate", "ok", "the webhook has the controller's certificate authority")
+        yield InstallFinding("certificate", "ok", "the webhook has the controller's certificate authority")
     if install.url:
         return
     deployment = get(f"/apis/apps/v1/namespaces/{install.namespace}/deployments/{MANAGER}")
@@ -218,8 +220,8 @@ def _answering(get: Get, install: Install) -> Iterator[Finding]:
     wanted, status = deployment["spec"].get("replicas", 1), deployment.get("status") or {}
     ready = status.get("readyReplicas", 0)
     if ready == wanted and wanted > 0:
-        yield Finding("controller", "ok", f"{ready} of {wanted} replicas are ready")
+        yield InstallFinding("controller", "ok", f"{ready} of {wanted} replicas are ready")
         return
     state: State = "note" if ready else "problem"
     fix = f"kubectl -n {install.namespace} describe pods; kubectl -n {install.namespace} logs deployment/{MANAGER}"
-    yield Finding("controller", state, f"{ready} of {wanted} replicas are ready", fix)
+    yield InstallFinding("controller", state, f"{ready} of {wanted} replicas are ready", fix)

@@ -32,7 +32,7 @@ from penstock.controller.names import (
     UNIT,
     WORKFLOW_UID,
 )
-from penstock.controller.objects import Resource
+from penstock.controller.objects import ApiResource
 from penstock.formats.gates.marks import NEEDS, REQUESTS
 
 Manifest = dict[str, Any]
@@ -64,7 +64,7 @@ Target = tuple[str, str, str]
 
 
 def policies(
-    users: Sequence[str], engines: Collection[str] = ENGINES, others: Sequence[Resource] = ()
+    users: Sequence[str], engines: Collection[str] = ENGINES, others: Sequence[ApiResource] = ()
 ) -> list[Manifest]:
     """All policies with their bindings. `users`: who may let go what is held, the controller's service account as a rule. `others`: the main kinds of
     engines that are not ours; what is special about these is for their authors to keep."""
@@ -85,7 +85,7 @@ def policies(
     return found
 
 
-def target_of(resource: Resource) -> Target:
+def target_of(resource: ApiResource) -> Target:
     group, _, version = resource.api.rpartition("/")
     return group, version, resource.plural
 

@@ -9,7 +9,7 @@ from penstock.controller.engine import Engine
 from penstock.controller.install.policies import ENGINES, LABELS, Manifest, target_of
 from penstock.controller.install.webhooks import NAME
 from penstock.controller.names import MANAGER
-from penstock.controller.objects import Resource
+from penstock.controller.objects import ApiResource
 
 API: Final = "rbac.authorization.k8s.io/v1"
 SECRET: Final = "penstock-webhooks"
@@ -99,7 +99,7 @@ def author_role(engines: Collection[str], others: Sequence[Engine] = ()) -> Mani
     return {"apiVersion": API, "kind": "ClusterRole", "metadata": meta, "rules": rules}
 
 
-def _of(resources: Sequence[Resource], verbs: Sequence[str]) -> list[Manifest]:
+def _of(resources: Sequence[ApiResource], verbs: Sequence[str]) -> list[Manifest]:
     """For engines that are not ours: what every engine does with its kinds."""
     found = [target_of(one) for one in resources]
     return [_may(group, (plural,), verbs) for group, _, plural in found]

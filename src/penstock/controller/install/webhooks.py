@@ -14,7 +14,7 @@ from typing import Any, Final
 from penstock.controller.install import cel
 from penstock.controller.install.policies import ENGINES, LABELS, Manifest, target_of
 from penstock.controller.names import QUEUE, QUEUED
-from penstock.controller.objects import Resource
+from penstock.controller.objects import ApiResource
 
 NAME: Final = "admission.penstock"
 WORKFLOWS_PATH: Final = "/workflows"
@@ -52,7 +52,7 @@ class Address:
         return to
 
 
-def configuration(address: Address, engines: Collection[str] = ENGINES, others: Sequence[Resource] = ()) -> Manifest:
+def configuration(address: Address, engines: Collection[str] = ENGINES, others: Sequence[ApiResource] = ()) -> Manifest:
     """New workflows wait for an answer: without one they would not be queued. New pods do not: without an answer they keep their gate. `others`: the main
     kinds of engines that are not ours."""
     rules = [_rule(*one) for engine in ENGINES if engine in engines for one in _MAIN[engine]]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from penstock.formats.argo.scope import TYPES
 from penstock.formats.documents import Document, items, part
 from penstock.formats.report import Report
-from penstock.formats.schema import Finding
+from penstock.formats.schema import SchemaFinding
 from penstock.formats.vetting import vet_schema
 
 _ARGO_3: Final = {"mutex": "mutexes", "semaphore": "semaphores", "schedule": "schedules"}
@@ -22,7 +22,7 @@ def vet(document: Document, report: Report) -> None:
         report.lost(path, f"Argo refuses this: {message}", near, document.source(path))
 
 
-def _of_argo_3(finding: Finding) -> str:
+def _of_argo_3(finding: SchemaFinding) -> str:
     """What Argo 4 has in place of a form that is still read; empty for a mistake."""
     around, _, name = finding.path.rpartition(".")
     if name in _ARGO_3 and finding.kind == "unknown field" and around.endswith(("synchronization", "spec")):

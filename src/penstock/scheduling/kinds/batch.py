@@ -8,7 +8,7 @@ from penstock.formats.documents import Document, Library, items, part
 from penstock.scheduling import fields
 from penstock.scheduling.keys import MIN_PARALLELISM
 from penstock.scheduling.kinds.topology import topology_of
-from penstock.scheduling.model import Data, Path, Pods, PodSet, Role, Slot, template_slot
+from penstock.scheduling.model import Data, JobPods, JobPodSet, Path, Role, Slot, template_slot
 
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 JOBSET_INDEX = "jobset.sigs.k8s.io/job-index"
@@ -16,29 +16,29 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,10}\Z", re.A)
 SERVING = "its pods serve, and each is useful alone"
 
 
-def pod(document: Document, library: Library) -> Pods:
+def pod(document: Document, library: Library) -> JobPods:
     fields.check_pod(document, ("spec",))
     slot = Slot(("metadata", "labels"), ("metadata", "annotations"), ("spec", "schedulerName"))
-    return Pods((Role("main", "main", document.data, 1, 1, slot),), (_set("main", 1, document.data),))
+    return JobPods((Role("main", "main", document.data, 1, 1, slot),), (_set("main", 1, document.data),))
 
 
-def _set(name: str, count: int, pod: Data, index: str = "", least: int | None = None) -> PodSet:
+def _set(name: str, count: int, pod: Data, index: str = "", least: int | None = None) -> JobPodSet:
     from penstock.formats.pods.requests import resources_of
 
-    return PodSet(name, count, resources_of(part(pod, "spec")), pod, least, topology_of(pod, index))
+    return JobPodSet(name, count, resources_of(part(pod, "spec")), pod, least, topology_of(pod, index))
 
 
-def job(document: Document, library: Library) -> Pods:
+def job(document: Document, library: Library) -> JobPods:
     return job_at(document, ("spec",), part(document.metadata, "annotations"))
 
 
-def cron_job(document: Document, library: Library) -> Pods:
+def cron_job(document: Document, library: Library) -> JobPods:
     where: Path = ("spec", "jobTemplate")
     found = job_at(document, (*where, "spec"), part(document.data, *map(str, where), "metadata", "annotations"))
     return found
 
 
-def job_at(document: Document, spec: Path, annotations: Data) -> Pods:
+def job_at(document: Document, spec: Path, annotations: Data) -> JobPods:
     count = job_pods(document, spec)
     place = (*spec, "template")
     template = fields.template(document, place)
@@ -46,7 +46,7 @@ def job_at(document: Document, spec: Path, annotations: Data) -> Pods:
     least = int(text) if isinstance(text, str) and _NUMBER.match(text) else None
     members = count if least is None else max(1, min(least, count))
     role = Role("main", "main", template, count, members if count else 0, template_slot(place))
-    return Pods((role,), (_set("main", count, template, JOB_INDEX, least),))
+    return JobPods((role,), (_set("main", count, template, JOB_INDEX, least),))
 
 
 def job_pods(document: Document, spec: Path) -> int:
@@ -55,11 +55,11 @@ def job_pods(document: Document, spec: Path) -> int:
     return min(parallelism, fields.count(document, (*spec, "completions"), parallelism))
 
 
-def jobset(document: Document, library: Library) -> Pods:
+def jobset(document: Document, library: Library) -> JobPods:
     return jobset_at(document, ("spec",))
 
 
-def jobset_at(document: Document, spec: Path) -> Pods:
+def jobset_at(document: Document, spec: Path) -> JobPods:
     roles, sets = [], []
     for place, one in fields.listed(document, (*spec, "replicatedJobs")):
         name = fields.text(document, (*place, "name"), "")
@@ -71,8 +71,8 @@ def jobset_at(document: Document, spec: Path) -> Pods:
         roles.append(Role(name.lower(), name.lower(), template, count, count, template_slot(where), late))
         found = _set(name.lower(), count, template)
         topology = topology_of(template, JOB_INDEX, (JOBSET_INDEX, replicas))
-        sets.append(PodSet(found.name, count, found.requests, template, None, topology))
-    return Pods(tuple(roles), tuple(sets))
+        sets.append(JobPodSet(found.name, count, found.requests, template, None, topology))
+    return JobPods(tuple(roles), tuple(sets))
 
 
 def late_of(replicated: Data) -> str:
@@ -83,25 +83,25 @@ def late_of(replicated: Data) -> str:
     return ""
 
 
-def serving(document: Document, library: Library) -> Pods:
+def serving(document: Document, library: Library) -> JobPods:
     """Deployment, StatefulSet, ReplicaSet."""
     count = fields.count(document, ("spec", "replicas"), 1)
     place: Path = ("spec", "template")
     template = fields.template(document, place)
-    return Pods((Role("main", "main", template, count, 0, template_slot(place), SERVING),))
+    return JobPods((Role("main", "main", template, count, 0, template_slot(place), SERVING),))
 
 
-def daemon(document: Document, library: Library) -> Pods:
+def daemon(document: Document, library: Library) -> JobPods:
     """One on each node, however many those are."""
     place: Path = ("spec", "template")
-    return Pods((Role("main", "main", fields.template(document, place), 0, 0, template_slot(place), SERVING),))
+    return JobPods((Role("main", "main", fields.template(document, place), 0, 0, template_slot(place), SERVING),))
 
 
-def leader_worker_set(document: Document, library: Library) -> Pods:
+def leader_worker_set(document: Document, library: Library) -> JobPods:
     return leader_worker_at(document, ("spec",))
 
 
-def leader_worker_at(document: Document, spec: Path) -> Pods:
+def leader_worker_at(document: Document, spec: Path) -> JobPods:
     """Each of its groups is a gang for Kueue. For YuniKorn all groups are one application, because their templates are the same."""
     replicas = fields.count(document, (*spec, "replicas"), 1)
     where = (*spec, "leaderWorkerTemplate")
@@ -120,11 +120,11 @@ def leader_worker_at(document: Document, spec: Path) -> Pods:
         )
     if fields.at(document.data, (*where, "leaderTemplate")) is None:
         role = Role("main", "main", worker, replicas * size, replicas * size, template_slot(workers))
-        return Pods((role,), notes=tuple(notes))
+        return JobPods((role,), notes=tuple(notes))
     leaders = (*where, "leaderTemplate")
     leader = fields.template(document, leaders)
     rest = replicas * max(0, size - 1)
     roles = [Role("leader", "leader", leader, replicas, replicas, template_slot(leaders))]
     if rest:
         roles.append(Role("worker", "worker", worker, rest, rest, template_slot(workers)))
-    return Pods(tuple(roles), notes=tuple(notes))
+    return JobPods(tuple(roles), notes=tuple(notes))

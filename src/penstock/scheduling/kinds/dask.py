@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from penstock.formats.documents import Document, Library
 from penstock.scheduling import fields
-from penstock.scheduling.model import Data, Path, Pods, Role, Slot
+from penstock.scheduling.model import Data, JobPods, Path, Role, Slot
 
 RUNNER = "it comes when the cluster runs, so a gang that waited for it would never be complete"
 
 
-def cluster(document: Document, library: Library) -> Pods:
-    return Pods(tuple(_cluster(document, ("spec",))))
+def cluster(document: Document, library: Library) -> JobPods:
+    return JobPods(tuple(_cluster(document, ("spec",))))
 
 
-def job(document: Document, library: Library) -> Pods:
+def job(document: Document, library: Library) -> JobPods:
     place: Path = ("spec", "job", "spec")
     runner = Role("job", "job", _pod(document, place), 1, 1, _slot(place), RUNNER)
-    return Pods((*_cluster(document, ("spec", "cluster", "spec")), runner))
+    return JobPods((*_cluster(document, ("spec", "cluster", "spec")), runner))
 
 
-def workers(document: Document, library: Library) -> Pods:
-    return Pods((_workers(document, ("spec", "worker")),))
+def workers(document: Document, library: Library) -> JobPods:
+    return JobPods((_workers(document, ("spec", "worker")),))
 
 
 def _cluster(document: Document, spec: Path) -> list[Role]:

@@ -13,7 +13,7 @@ from penstock.formats.pods.requests import resources_of
 from penstock.scheduling import fields
 from penstock.scheduling.keys import RAY_FT
 from penstock.scheduling.kinds.topology import topology_of
-from penstock.scheduling.model import Amounts, Data, Path, Pods, PodSet, Role, Slot, shown, template_slot
+from penstock.scheduling.model import Amounts, Data, JobPods, JobPodSet, Path, Role, Slot, shown, template_slot
 
 AUTOSCALER = {"cpu": "500m", "memory": "512Mi"}
 SUBMITTER = {"cpu": "500m", "memory": "200Mi"}
@@ -25,23 +25,23 @@ HEAD_GROUP, SUBMITTER_GROUP = "headgroup", "submittergroup"
 MODES = ("K8sJobMode", "HTTPMode", "SidecarMode", "InteractiveMode")
 
 
-def cluster(document: Document, library: Library) -> Pods:
+def cluster(document: Document, library: Library) -> JobPods:
     return cluster_at(document, ("spec",))
 
 
-def service(document: Document, library: Library) -> Pods:
+def service(document: Document, library: Library) -> JobPods:
     return cluster_at(document, ("spec", "rayClusterConfig"))
 
 
-def job(document: Document, library: Library) -> Pods:
+def job(document: Document, library: Library) -> JobPods:
     return job_at(document, ("spec",))
 
 
-def cron_job(document: Document, library: Library) -> Pods:
+def cron_job(document: Document, library: Library) -> JobPods:
     return job_at(document, ("spec", "jobTemplate"))
 
 
-def job_at(document: Document, spec: Path) -> Pods:
+def job_at(document: Document, spec: Path) -> JobPods:
     where = (*spec, "rayClusterSpec")
     if fields.at(document.data, where) is None:
         message = "this RayJob has no cluster of its own: its work runs in the pods of a RayCluster that exists already"
@@ -57,8 +57,8 @@ def job_at(document: Document, spec: Path) -> Pods:
     asked = resources_of(part(submitter, "spec"))
     late = "it comes when the cluster is ready, so a gang that waited for it would never be complete"
     role = Role("submitter", SUBMITTER_GROUP, submitter, 1, 1, slot, late)
-    one = PodSet("submitter", 1, asked, submitter, None, topology_of(submitter))
-    return Pods((*found.roles, role), (*(found.pod_sets or ()), one), found.notes)
+    one = JobPodSet("submitter", 1, asked, submitter, None, topology_of(submitter))
+    return JobPods((*found.roles, role), (*(found.pod_sets or ()), one), found.notes)
 
 
 def _submitter(document: Document, spec: Path) -> tuple[Data, Slot]:
@@ -69,13 +69,13 @@ def _submitter(document: Document, spec: Path) -> tuple[Data, Slot]:
     return {"spec": {"containers": [fields.container("ray-job-submitter", SUBMITTER, SUBMITTER_LIMITS)]}}, Slot((), ())
 
 
-def cluster_at(document: Document, spec: Path, submits: bool = False) -> Pods:
+def cluster_at(document: Document, spec: Path, submits: bool = False) -> JobPods:
     fields.mapping(document, spec, "it describes the cluster")
     head_place = (*spec, "headGroupSpec", "template")
     template = fields.template(document, head_place)
     head, added = _head(document, spec, template, submits)
     roles = [Role("head", HEAD_GROUP, head, 1, 1, template_slot(head_place), added=added)]
-    sets = [PodSet("head", 1, _counted(document, spec, head), head, None, topology_of(template))]
+    sets = [JobPodSet("head", 1, _counted(document, spec, head), head, None, topology_of(template))]
     notes: list[tuple[str, str, str]] = []
     names = {"head"}
     for place, one in fields.listed(document, (*spec, "workerGroupSpecs")):
@@ -89,7 +89,7 @@ def cluster_at(document: Document, spec: Path, submits: bool = False) -> Pods:
         if one.get("suspend") is True:
             said = f"the group {role.name} is suspended: Kueue counts its {counted.count} pods, and none exists"
             notes.append((shown((*place, "suspend")), said, "take the group out, to have its quota"))
-    return Pods(tuple(roles), tuple(sets), tuple(notes))
+    return JobPods(tuple(roles), tuple(sets), tuple(notes))
 
 
 def _head(document: Document, spec: Path, template: Data, submits: bool) -> tuple[Data, tuple[str, ...]]:
@@ -130,7 +130,7 @@ def _counted(document: Document, spec: Path, head: Data) -> Amounts:
     return resources_of({**part(head, "spec"), "containers": [first, *containers[1:]]})
 
 
-def _workers(document: Document, place: Path, one: Data) -> tuple[Role, PodSet]:
+def _workers(document: Document, place: Path, one: Data) -> tuple[Role, JobPodSet]:
     group = fields.text(document, (*place, "groupName"), "")
     if not group:
         raise fields.wrong(document, (*place, "groupName"), "the worker group has no name", "write groupName")
@@ -147,6 +147,6 @@ def _workers(document: Document, place: Path, one: Data) -> tuple[Role, PodSet]:
     name = group.lower()
     added = ("the init container that waits for the head (200m cpu, 256Mi)",)
     role = Role(name, group, waiting, count, least * hosts, template_slot(where), late, added)
-    return role, PodSet(
+    return role, JobPodSet(
         name, written * hosts, resources_of(part(template, "spec")), template, None, topology_of(template)
     )

@@ -15,7 +15,7 @@ from penstock.formats.pods.requests import resources_of
 from penstock.graph import quantity
 from penstock.scheduling import fields
 from penstock.scheduling.kinds.topology import topology_of
-from penstock.scheduling.model import Amounts, Data, Path, Pods, PodSet, Role, Slot
+from penstock.scheduling.model import Amounts, Data, JobPods, JobPodSet, Path, Role, Slot
 
 DRIVER_GROUP, EXECUTOR_GROUP = "spark-driver", "spark-executor"
 MEBI: Final = 2**20
@@ -28,15 +28,15 @@ FACTORS: Final = {"Java": Fraction(1, 10), "Scala": Fraction(1, 10)}
 OTHER_FACTOR: Final = Fraction(4, 10)
 
 
-def application(document: Document, library: Library) -> Pods:
+def application(document: Document, library: Library) -> JobPods:
     return application_at(document, ("spec",))
 
 
-def scheduled(document: Document, library: Library) -> Pods:
+def scheduled(document: Document, library: Library) -> JobPods:
     return application_at(document, ("spec", "template"))
 
 
-def application_at(document: Document, spec: Path) -> Pods:
+def application_at(document: Document, spec: Path) -> JobPods:
     fields.mapping(document, spec, "it describes the application")
     roles, sets = [], []
     for name, group in (("driver", DRIVER_GROUP), ("executor", EXECUTOR_GROUP)):
@@ -50,8 +50,8 @@ def application_at(document: Document, spec: Path) -> Pods:
         counted = _as_kueue(document, spec, name, count)
         # Where a limit stands for a missing request Kueue counts more than the pod asks for: never hold less than it does.
         held = {key: max(role.requests.get(key, 0), counted[1].get(key, 0)) for key in {**role.requests, **counted[1]}}
-        sets.append(PodSet(name, count, held, pod, None, topology_of(pod), counted))
-    return Pods(tuple(roles), tuple(sets))
+        sets.append(JobPodSet(name, count, held, pod, None, topology_of(pod), counted))
+    return JobPods(tuple(roles), tuple(sets))
 
 
 def executors(document: Document, spec: Path) -> int:

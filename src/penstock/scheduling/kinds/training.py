@@ -10,7 +10,7 @@ from penstock.formats.pods.requests import resources_of
 from penstock.scheduling import fields
 from penstock.scheduling.kinds.batch import job_pods, late_of
 from penstock.scheduling.kinds.topology import topology_of
-from penstock.scheduling.model import Data, Named, Path, Pods, PodSet, Role, Slot, shown, template_slot
+from penstock.scheduling.model import Data, JobPods, JobPodSet, Named, Path, Role, Slot, shown, template_slot
 
 INDEX = "training.kubeflow.org/replica-index"
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -18,16 +18,16 @@ MANAGER = "penstock/scheduling"
 """Owner of our entry in the runtimePatches of a TrainJob."""
 
 
-def of(field: str, *order: str) -> Callable[[Document, Library], Pods]:
+def of(field: str, *order: str) -> Callable[[Document, Library], JobPods]:
     """A kind with replica specs by role: the field that has them, and the roles in Kueue's order."""
 
-    def pods(document: Document, library: Library) -> Pods:
+    def pods(document: Document, library: Library) -> JobPods:
         return _replicas(document, field, order)
 
     return pods
 
 
-def _replicas(document: Document, field: str, order: tuple[str, ...]) -> Pods:
+def _replicas(document: Document, field: str, order: tuple[str, ...]) -> JobPods:
     where: Path = ("spec", field)
     specs = fields.mapping(document, where, "it says which pods there are")
     known = {name.lower(): name for name in order}
@@ -48,8 +48,8 @@ def _replicas(document: Document, field: str, order: tuple[str, ...]) -> Pods:
         slot = template_slot((*place, "template"))
         roles.append(Role(name.lower(), name.lower(), template, count, least, slot, late))
         asked = resources_of(part(template, "spec"))
-        sets.append(PodSet(name.lower(), count, asked, template, None, topology_of(template, INDEX)))
-    return Pods(tuple(roles), tuple(sets))
+        sets.append(JobPodSet(name.lower(), count, asked, template, None, topology_of(template, INDEX)))
+    return JobPods(tuple(roles), tuple(sets))
 
 
 def _least(document: Document, role: str, count: int) -> int:
@@ -68,7 +68,7 @@ def _late(document: Document, role: str) -> str:
 # -- TrainJob ---------------------------------------------------------------------------------------------------------
 
 
-def train_job(document: Document, library: Library) -> Pods:
+def train_job(document: Document, library: Library) -> JobPods:
     """Its pods are those of its runtime, which must be among the documents."""
     name = fields.text(document, ("spec", "runtimeRef", "name"), "")
     kind = fields.text(document, ("spec", "runtimeRef", "kind"), "ClusterTrainingRuntime")
@@ -76,7 +76,7 @@ def train_job(document: Document, library: Library) -> Pods:
     if runtime is None:
         message = f"the {kind} {name!r} is not among these documents, and it says what the pods of the TrainJob are"
         advice = f"put it into the same file: kubectl get {kind.lower()} {name} -o yaml"
-        return Pods((), (), ((shown(("spec", "runtimeRef")), message, advice),), message)
+        return JobPods((), (), ((shown(("spec", "runtimeRef")), message, advice),), message)
     roles, sets = [], []
     for place, one in fields.listed(runtime, ("spec", "template", "spec", "replicatedJobs")):
         job = fields.text(runtime, (*place, "name"), "")
@@ -90,14 +90,14 @@ def train_job(document: Document, library: Library) -> Pods:
         slot = _patch_slot(job)
         roles.append(Role(job.lower(), job.lower(), template, count, count, slot, late_of(one)))
         asked = resources_of(part(template, "spec"))
-        sets.append(PodSet(job.lower(), count, asked, template, None, topology_of(template)))
+        sets.append(JobPodSet(job.lower(), count, asked, template, None, topology_of(template)))
     said = f"a TrainJob cannot set the schedulerName of its pods: {kind} {name} must"
     note = (
         shown(("spec", "runtimeRef")),
         said,
         "YuniKorn's admission controller sets it, or set it in the templates of the runtime",
     )
-    return Pods(tuple(roles), tuple(sets), (note,) if not _scheduled(runtime) else ())
+    return JobPods(tuple(roles), tuple(sets), (note,) if not _scheduled(runtime) else ())
 
 
 def _nodes(document: Document, runtime: Document) -> int:

@@ -14,7 +14,7 @@ from penstock.formats.documents import Document, Library, part
 from penstock.formats.pods.requests import resources_of
 from penstock.scheduling import fields
 from penstock.scheduling.kinds.topology import topology_of
-from penstock.scheduling.model import Data, Kind, Named, Path, Pods, PodSet, Role, Slot, shown, template_slot
+from penstock.scheduling.model import Data, JobPods, JobPodSet, Kind, Named, Path, Role, Slot, shown, template_slot
 
 _INFERRED = {
     ("", "Pod"),
@@ -29,18 +29,18 @@ _INFERRED = {
 _PART = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,6})\]", re.A)
 
 
-def of(find: Callable[[Document], Kind | None]) -> Callable[[Document, Library], Pods]:
+def of(find: Callable[[Document], Kind | None]) -> Callable[[Document, Library], JobPods]:
     """`find`: the row of the table for an object."""
 
-    def pods(document: Document, library: Library) -> Pods:
+    def pods(document: Document, library: Library) -> JobPods:
         return _wrapper(document, library, find)
 
     return pods
 
 
-def _wrapper(document: Document, library: Library, find: Callable[[Document], Kind | None]) -> Pods:
+def _wrapper(document: Document, library: Library, find: Callable[[Document], Kind | None]) -> JobPods:
     roles: list[Role] = []
-    sets: list[PodSet] = []
+    sets: list[JobPodSet] = []
     notes: list[tuple[str, str, str]] = []
     for number, (place, component) in enumerate(fields.listed(document, ("spec", "components"))):
         inside = (*place, "template")
@@ -59,7 +59,7 @@ def _wrapper(document: Document, library: Library, find: Callable[[Document], Ki
                 roles.append(Role(name, name, one.pod, one.count, one.count, template_slot(where)))
         sets += counted
     named = tuple(replace(one, name=f"{document.name}-{number}") for number, one in enumerate(sets))
-    return Pods(tuple(roles), named, tuple(notes))
+    return JobPods(tuple(roles), named, tuple(notes))
 
 
 def _inner(document: Document, inside: Path) -> Document:
@@ -86,7 +86,7 @@ def _paths(component: Data, inside: Path) -> list[Path]:
     return [(*inside, *_steps(str(part(one).get("path", "")))) for one in component.get("podSets") or ()]
 
 
-def _declared(document: Document, place: Path, component: Data, inside: Path) -> Iterator[PodSet]:
+def _declared(document: Document, place: Path, component: Data, inside: Path) -> Iterator[JobPodSet]:
     for where, _ in fields.listed(document, (*place, "podSets")):
         text = fields.text(document, (*where, "path"), "")
         if not text.startswith("template") or "".join(m.group() for m in _PART.finditer(text)) != text[8:]:
@@ -100,14 +100,14 @@ def _declared(document: Document, place: Path, component: Data, inside: Path) ->
         yield _set(template, count)
 
 
-def _set(template: Data, count: int) -> PodSet:
+def _set(template: Data, count: int) -> JobPodSet:
     """Of a template as AppWrapper hands it to Kueue: without the resources of the pod as a whole, and with sidecars as plain init containers."""
     spec = {key: value for key, value in part(template, "spec").items() if key != "resources"}
     first = [
         {key: value for key, value in one.items() if key != "restartPolicy"} for one in spec.get("initContainers") or ()
     ]
     asked = resources_of({**spec, "initContainers": first})
-    return PodSet("", count, asked, template, None, topology_of(template))
+    return JobPodSet("", count, asked, template, None, topology_of(template))
 
 
 def _steps(text: str) -> Path:
@@ -117,7 +117,7 @@ def _steps(text: str) -> Path:
     return tuple(found)
 
 
-def _inferred(inner: Document, found: Pods | None) -> list[PodSet]:
+def _inferred(inner: Document, found: JobPods | None) -> list[JobPodSet]:
     """By the rules of the AppWrapper controller, which knows some kinds only."""
     if found is None or (inner.group, inner.kind) not in _INFERRED:
         return []
@@ -129,7 +129,7 @@ def _inferred(inner: Document, found: Pods | None) -> list[PodSet]:
     return [replace(_set(one.pod, one.count), topology=one.topology) for one in listed]
 
 
-def _ray(inner: Document) -> Iterator[PodSet]:
+def _ray(inner: Document) -> Iterator[JobPodSet]:
     spec: Path = ("spec", "rayClusterSpec") if inner.kind == "RayJob" else ("spec",)
     places = [((*spec, "headGroupSpec", "template"), 1)]
     for place, _ in fields.listed(inner, (*spec, "workerGroupSpecs")):
@@ -139,7 +139,7 @@ def _ray(inner: Document) -> Iterator[PodSet]:
         yield _set(template, count)
 
 
-def _short(inside: Path, inner: Document, found: Pods, counted: list[PodSet]) -> Iterator[tuple[str, str, str]]:
+def _short(inside: Path, inner: Document, found: JobPods, counted: list[JobPodSet]) -> Iterator[tuple[str, str, str]]:
     real = sum(role.count for role in found.roles)
     known = sum(one.count for one in counted)
     if known < real:

@@ -18,7 +18,7 @@ from penstock.controller.engines.argo.manifests import free_manifests, label_man
 from penstock.controller.engines.argo.queues import QUEUES, label_templates, queues_of, said_of, warnings_of
 from penstock.controller.engines.argo.static import STAGES, described, unsized_in
 from penstock.controller.engines.argo.stopping import OPENED
-from penstock.controller.objects import Lookup, Object, Resource, annotations_of, labels_of, namespace_of, part
+from penstock.controller.objects import ApiResource, Lookup, Object, annotations_of, labels_of, namespace_of, part
 from penstock.errors import DocumentError, UserError
 from penstock.formats.argo.gate.document import gate
 from penstock.formats.argo.scope import root_of
@@ -27,8 +27,8 @@ from penstock.formats.documents import Document, Library, items
 from penstock.formats.gates.marks import MARK, UNDO, annotate, copied, refusal, take_back
 from penstock.formats.report import Report
 
-TEMPLATES = Resource("argoproj.io/v1alpha1", "WorkflowTemplate", "workflowtemplates")
-CLUSTER_TEMPLATES = Resource(
+TEMPLATES = ApiResource("argoproj.io/v1alpha1", "WorkflowTemplate", "workflowtemplates")
+CLUSTER_TEMPLATES = ApiResource(
     "argoproj.io/v1alpha1", "ClusterWorkflowTemplate", "clusterworkflowtemplates", namespaced=False
 )
 _PODS_INSTEAD = frozenset({"P860", "P862", "P864", "P865"})

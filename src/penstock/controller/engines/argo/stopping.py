@@ -23,8 +23,8 @@ from penstock.controller.engine import Observed, Unit
 from penstock.controller.engines.argo.nodes import Node, nodes_of
 from penstock.controller.objects import (
     PODS,
+    ApiResource,
     Object,
-    Resource,
     Write,
     annotations_of,
     is_deleted,
@@ -36,7 +36,7 @@ from penstock.controller.objects import (
 )
 from penstock.kueue.status import seconds
 
-WORKFLOWS = Resource("argoproj.io/v1alpha1", "Workflow", "workflows", selector="kueue.x-k8s.io/queue-name")
+WORKFLOWS = ApiResource("argoproj.io/v1alpha1", "Workflow", "workflows", selector="kueue.x-k8s.io/queue-name")
 WHOLE = "*"
 """The key of the one stage of a workflow that is queued whole."""
 OPENED = "penstock/opened"

@@ -32,7 +32,7 @@ from penstock.controller.engines.tekton.runs import (
     STATEFUL_SETS,
     TASK_RUNS,
     TASKS,
-    PipelineTask,
+    PipelineRunTask,
     Runs,
     is_pending,
     kind_of,
@@ -240,7 +240,7 @@ class _Look:
             unknown=_unknown(shape, 1),
         )
 
-    def _each(self, task: PipelineTask) -> Iterator[Stage]:
+    def _each(self, task: PipelineRunTask) -> Iterator[Stage]:
         """By task: each TaskRun, and those that will come if their number is known."""
         there = {name_of(one): one for one in self.runs.task_runs.get(task.path, ())}
         for one in there.values():
@@ -253,7 +253,7 @@ class _Look:
                 state: State = "open" if name in self.runs.listed(task) else "ahead"
                 yield Stage(name, name, state, (_shape(shape, 1),), not shape.open, queue=task.queue, finished=(0,))
 
-    def _stage(self, task: PipelineTask) -> Stage:
+    def _stage(self, task: PipelineRunTask) -> Stage:
         there = self.runs.task_runs.get(task.path, [])
         shape = self._shape_of(there[0]) if there else self.static.get(task.key)
         ends = [result_of(one) for one in there]
@@ -276,7 +276,7 @@ class _Look:
             by_count=True,
         )
 
-    def _state(self, task: PipelineTask, there: Sequence[Object], ends: Sequence[str]) -> State:
+    def _state(self, task: PipelineRunTask, there: Sequence[Object], ends: Sequence[str]) -> State:
         if not there:
             if self.runs.is_passed(task):
                 return "done"
@@ -288,14 +288,14 @@ class _Look:
             return "ahead"
         return "done" if all(ends) else "held"
 
-    def _complete(self, task: PipelineTask, there: Sequence[Object]) -> bool:
+    def _complete(self, task: PipelineRunTask, there: Sequence[Object]) -> bool:
         """Are all TaskRuns of a matrix there? They are made one by one, and then named in the status all together."""
         shape = self.static.get(task.key)
         listed, names = self.runs.listed(task), {name_of(one) for one in there}
         named = bool(listed) and names.issuperset(listed)
         return not task.matrix or named or (shape is not None and shape.count == len(names))
 
-    def _count(self, task: PipelineTask, there: Sequence[Object]) -> int | None:
+    def _count(self, task: PipelineRunTask, there: Sequence[Object]) -> int | None:
         if there and self._complete(task, there):
             return len(there)
         static = self.static.get(task.key)
@@ -345,7 +345,7 @@ class _Look:
             return held
         return {name: min(amount, peak.get(name, 0)) for name, amount in held.items()}
 
-    def _is_over(self, task: PipelineTask) -> bool:
+    def _is_over(self, task: PipelineRunTask) -> bool:
         there = self.runs.task_runs.get(task.path, [])
         return all(result_of(one) for one in there) if there else self.runs.is_passed(task)
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from penstock.controller.engine import Observed
 from penstock.controller.names import QUEUE, QUEUED
 from penstock.controller.objects import (
+    ApiResource,
     Lookup,
     Object,
-    Resource,
     condition,
     controller_of,
     labels_of,
@@ -31,11 +31,11 @@ from penstock.controller.objects import (
 from penstock.formats.documents import Document, Library
 
 API = "tekton.dev/v1"
-PIPELINE_RUNS = Resource(API, "PipelineRun", "pipelineruns", selector=QUEUED)
-TASK_RUNS = Resource(API, "TaskRun", "taskruns", selector=QUEUED)
-PIPELINES = Resource(API, "Pipeline", "pipelines")
-TASKS = Resource(API, "Task", "tasks")
-STATEFUL_SETS = Resource("apps/v1", "StatefulSet", "statefulsets", selector=QUEUED)
+PIPELINE_RUNS = ApiResource(API, "PipelineRun", "pipelineruns", selector=QUEUED)
+TASK_RUNS = ApiResource(API, "TaskRun", "taskruns", selector=QUEUED)
+PIPELINES = ApiResource(API, "Pipeline", "pipelines")
+TASKS = ApiResource(API, "Task", "tasks")
+STATEFUL_SETS = ApiResource("apps/v1", "StatefulSet", "statefulsets", selector=QUEUED)
 """Tekton's affinity assistants: they carry the labels of the run, ask for next to nothing, and its pods cannot run without them."""
 PENDING = {"PipelineRun": "PipelineRunPending", "TaskRun": "TaskRunPending"}
 _TASK = "tekton.dev/pipelineTask"
@@ -135,7 +135,7 @@ def _calls(spec: Object) -> list[Object]:
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineTask:
+class PipelineRunTask:
     """One task of the pipeline, or of a pipeline inside it."""
 
     path: Path
@@ -170,7 +170,7 @@ class Runs:
         self.library = library_of(calls, seen.lookup, namespace_of(self.main))
         self._place({uid_of(one): one for one in inner})
         self.sets = {uid_of(one): one for one in seen.of("StatefulSet")}
-        self.tasks: dict[Path, PipelineTask] = {}
+        self.tasks: dict[Path, PipelineRunTask] = {}
         if not self.is_task:
             for task in self._walk((), resolved(self.main).spec, False, 0):
                 self.tasks[task.path] = task
@@ -216,7 +216,7 @@ class Runs:
             self._named[uid] = {child_name(name_of(parent), f"-{task}"): task for task in tasks}
         return self._named[uid]
 
-    def _walk(self, around: Path, call: Object, exempt: bool, depth: int) -> Iterator[PipelineTask]:
+    def _walk(self, around: Path, call: Object, exempt: bool, depth: int) -> Iterator[PipelineRunTask]:
         spec = self._pipeline(around, call)
         own = {str(one.get("pipelineTaskName")): one for one in rows(call, "taskRunSpecs")}
         for listed, final in (("tasks", False), ("finally", True)):
@@ -228,7 +228,7 @@ class Runs:
                 elif not is_custom(task):
                     queue = _queue_of(own.get(path[-1], {})) or _queue_of(part(task, "taskSpec"))
                     after = frozenset((*around, name) for name in _awaited(task))
-                    yield PipelineTask(path, bool(part(task, "matrix")), exempt or final, queue, after)
+                    yield PipelineRunTask(path, bool(part(task, "matrix")), exempt or final, queue, after)
 
     @property
     def pipeline(self) -> Object:
@@ -297,7 +297,7 @@ class Runs:
 
     # how far
 
-    def listed(self, task: PipelineTask) -> list[str]:
+    def listed(self, task: PipelineRunTask) -> list[str]:
         """The TaskRuns that the status names for a task."""
         return [
             str(ref.get("name"))
@@ -306,7 +306,7 @@ class Runs:
             if ref.get("pipelineTaskName") == task.path[-1] and ref.get("kind") == "TaskRun"
         ]
 
-    def is_passed(self, task: PipelineTask) -> bool:
+    def is_passed(self, task: PipelineRunTask) -> bool:
         """It has no TaskRun and never will: skipped, or the pipeline is past its tasks."""
         for length in range(1, len(task.path) + 1):
             for run in self._at(task.path[: length - 1]):
@@ -316,7 +316,7 @@ class Runs:
                     return True
         return False
 
-    def expected(self, task: PipelineTask, count: int) -> list[str]:
+    def expected(self, task: PipelineRunTask, count: int) -> list[str]:
         """The names that its TaskRuns will have."""
         parent = name_of(self.main)
         for name in task.path[:-1]:
