@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.local.orphans import Runaways
+from penstock.backends.local.orphans import EscapedProcesses
 from penstock.backends.local.process import ProcessBackend
 from penstock.backends.local.workers import WorkersBackend
 from tests.backends import sample
@@ -165,11 +165,13 @@ def test_only_what_has_the_marks_is_found(tmp_path: Path) -> None:
         for more in ({"PENSTOCK_ATTEMPT": "run/a/10"}, {"PENSTOCK_HOME": f"{tmp_path}/x"}, {})
     ]
     try:
-        wait_for(lambda: Runaways(before.pid, marks).find() == [others[2].pid])
-        assert sorted(Runaways(0, marks).find()) == sorted([before.pid, others[2].pid])  # all numbers are looked at
-        assert Runaways(before.pid, marks).end() == [others[2].pid]
+        wait_for(lambda: EscapedProcesses(before.pid, marks).find() == [others[2].pid])
+        assert sorted(EscapedProcesses(0, marks).find()) == sorted(
+            [before.pid, others[2].pid]
+        )  # all numbers are looked at
+        assert EscapedProcesses(before.pid, marks).end() == [others[2].pid]
         assert others[2].wait(5) == -9 and [one.poll() for one in (before, *others[:2])] == [None, None, None]
-        assert Runaways(before.pid, marks).find() == []
+        assert EscapedProcesses(before.pid, marks).find() == []
     finally:
         for one in (before, *others):
             one.kill()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.admit import Sight, admit_pod, admit_workflow
+from penstock.controller.admit import PodAdmitter, admit_pod, admit_workflow
 from penstock.controller.core import Seen
 from penstock.controller.engine import Engine, Observed
 from penstock.controller.engines.argo import ENGINE as ARGO
@@ -38,7 +38,7 @@ def new_pod(**spec: Any) -> dict[str, Any]:
 def patch_of(cluster: Cluster, pod: dict[str, Any]) -> list[dict[str, Any]]:
     main = cluster.of("sequences")[0]
     seen = Seen(ENGINE, Observed(main, {}, cluster, cluster.now), "stage", cluster.of("workloads"))
-    answer, _ = admit_pod({"namespace": NS, "object": pod}, Sight(seen))
+    answer, _ = admit_pod({"namespace": NS, "object": pod}, PodAdmitter(seen))
     assert answer["allowed"]
     found: list[dict[str, Any]] = json.loads(base64.b64decode(answer.get("patch", "W10=")))
     return found

@@ -23,9 +23,9 @@ from penstock.controller.cluster.server import Listening, tls_context, webhook_s
 from penstock.controller.install.manifests import Install, manifests
 from penstock.kubernetes.log import Log
 from tests.controller.fake_api import FakeApi, wait_for
+from tests.controller.test_assume_cache import Desk
 from tests.controller.test_manager import QUICK, World
 from tests.controller.test_manager import world as world  # a fixture
-from tests.controller.test_rooms import Desk
 from tests.support.speed import slowness
 
 NAME = "penstock-webhooks.penstock-system.svc"

@@ -12,7 +12,14 @@ from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.controller.cluster.certificates import CONFIGURATIONS, SECRETS, Keeper, Lifetimes, Material, renewed
+from penstock.controller.cluster.certificates import (
+    CONFIGURATIONS,
+    SECRETS,
+    CertificateManager,
+    Lifetimes,
+    Material,
+    renewed,
+)
 from penstock.kubernetes.client import Client
 from penstock.kubernetes.log import Log
 from tests.controller.fake_api import FakeApi, Fault
@@ -81,8 +88,8 @@ def hooks(api: FakeApi) -> FakeApi:
     return api
 
 
-def keeper(client: Client, now: list[datetime.datetime], **given: Any) -> Keeper:
-    return Keeper(
+def keeper(client: Client, now: list[datetime.datetime], **given: Any) -> CertificateManager:
+    return CertificateManager(
         client, "ns", "hooks", HOSTS, ["mine", "absent"], Log(io.StringIO()), life=LIFE, clock=lambda: now[0], **given
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.controller.inspect.kinds import names_object, target_of
 from penstock.controller.inspect.state import EVERYTHING, ClusterState
-from penstock.controller.inspect.why import ClusterReport, Standing, why
+from penstock.controller.inspect.why import ClusterReport, WorkloadReport, why
 from penstock.errors import NotFound, UserError
 from penstock.service import wording
 from tests.controller.cluster_objects import (
@@ -32,16 +32,16 @@ def ask(target: str, *objects: Doc, base: list[Doc] = BASE, namespace: str = "he
     return why(FakeCluster(*base, *objects), target_of(target), namespace, NOW)
 
 
-def only(target: str, *objects: Doc, base: list[Doc] = BASE) -> Standing:
+def only(target: str, *objects: Doc, base: list[Doc] = BASE) -> WorkloadReport:
     (found,) = ask(target, *objects, base=base).parts
     return found
 
 
-def facts(one: Standing) -> list[tuple[str, str]]:
+def facts(one: WorkloadReport) -> list[tuple[str, str]]:
     return wording.queue_facts(one.shown, one.who, one.name)
 
 
-def told(one: Standing) -> str:
+def told(one: WorkloadReport) -> str:
     return "\n".join(text for _, text in facts(one))
 
 

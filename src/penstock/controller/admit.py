@@ -95,10 +95,10 @@ def _said(problem: Problem) -> str:
 _Count = tuple[str, dict[str, int]] | None
 
 
-class Sight:
+class PodAdmitter:
     """What is seen of one workflow, worked out so far that a pod can be answered. Each pod that is let go is counted in it, so it serves many pods."""
 
-    def __init__(self, seen: Seen, before: Sight | None = None) -> None:
+    def __init__(self, seen: Seen, before: PodAdmitter | None = None) -> None:
         """`before`: an older one of the same workflow. What has not changed since is not worked out again."""
         self.seen = seen
         known = before.pods if before is not None else {}
@@ -150,11 +150,11 @@ class Sight:
         self.coverage.count(assumed.pod_set, assumed.requests, pods=-1)
 
 
-def admit_pod(request: Object, sight: Sight | None) -> tuple[dict[str, Any], Assumed | None]:
+def admit_pod(request: Object, admitter: PodAdmitter | None) -> tuple[dict[str, Any], Assumed | None]:
     """The answer for a new pod of a queued workflow, and what has to be counted until the pod is seen. Without a view of its workflow the pod waits."""
     given = part(request, "object")
     pod = _held(_with_namespace(given, request))
-    grant = sight.decide(pod) if sight is not None else None
+    grant = admitter.decide(pod) if admitter is not None else None
     if grant is None:
         return _answer(True, _changes(given, pod)), None
     assumed = Assumed(grant.pod_set, requests_of(pod), name_of(pod)) if grant.pod_set else None

@@ -1,6 +1,6 @@
 """What is seen of one workflow -> what to write. Called by the shell for every change of a workflow, of what it owns, and of its Workloads.
 
-Pure and without a memory: the same sight gives the same plan, so a plan that is half carried out, or carried out twice, does no harm. All
+Pure and without a memory: the same observation gives the same plan, so a plan that is half carried out, or carried out twice, does no harm. All
 that must be known later is in the cluster. The order is that of Kueue's own job controllers, with "stage" for "job":
 
     over        what the workflow holds is given back
@@ -351,7 +351,7 @@ class _Turn:
     def _stage(self, stage: Stage) -> None:
         there = self._declared(stage.key)
         if stage.state == "done":
-            if self._heir(stage) is not None and there is not None and there.runs:
+            if self._successor(stage) is not None and there is not None and there.runs:
                 self._look_again(1.0)
                 return
             for one in self.workloads:
@@ -406,7 +406,7 @@ class _Turn:
                 )
             self.writes += writes
 
-    def _heir(self, stage: Stage) -> Stage | None:
+    def _successor(self, stage: Stage) -> Stage | None:
         """By `reuse`: the stage that will take over what this one holds, because it follows and asks for the same."""
         if self.unit != "reuse":
             return None
@@ -419,8 +419,8 @@ class _Turn:
         if there is not None and not there.place:
             return False
         for before in self.stages:
-            heir = self._heir(before) if before.state == "done" else None
-            held = self._declared(before.key) if heir is not None and heir.key == stage.key else None
+            successor = self._successor(before) if before.state == "done" else None
+            held = self._declared(before.key) if successor is not None and successor.key == stage.key else None
             if held is not None and held.runs and not self.coverage.counted(held):
                 self.writes += [kueue.delete(there, "its stage takes over a reservation")] if there else []
                 self.writes.append(replace(kueue.hand_over(held, stage), follows=there is not None))
@@ -490,7 +490,7 @@ class _Turn:
             self.writes += self.engine.open(self.observed, self.unit, stage, opening(self.coverage, there))
         here = [(task.name, pod) for task, pod in self.pods if task.stage == stage.key]
         finished = 0 if stage.vector else sum(stage.finished)
-        if self._tells_ready(there, here, finished, not stage.gang) and self._heir(stage) is None:
+        if self._tells_ready(there, here, finished, not stage.gang) and self._successor(stage) is None:
             self.giving.append((there, kueue.ended(stage)))
 
     def _sized_by_pods(self, key: str, there: OwnWorkload | None) -> bool:

@@ -35,7 +35,7 @@ from penstock.kubernetes.objects import Object, condition, holds, is_deleted, pa
 from penstock.kueue import wanted as kueue
 from penstock.kueue.injection import PodInjection, injections
 from penstock.kueue.status import seconds
-from penstock.kueue.wanted import SHAPE, Wanted
+from penstock.kueue.wanted import SHAPE, DesiredWorkload
 
 PLACES: Final = 200
 """Workloads that keep a place in the queue for steps that are not ready. Those behind them get theirs when it is their turn."""
@@ -64,7 +64,7 @@ class ClusterQueues(Protocol):
         """Of the object of a Workload: its name follows from the store and the key."""
         ...
 
-    def want(self, name: str, wanted: Wanted | None) -> None: ...
+    def want(self, name: str, wanted: DesiredWorkload | None) -> None: ...
 
     def seen(self, name: str) -> Object | None: ...
 
@@ -180,10 +180,10 @@ class ClusterScheduler:
         self._look.add(workload.key)
         self._queues.want(self._names[workload.key], self._wanted(workload))
 
-    def _wanted(self, workload: Workload) -> Wanted:
+    def _wanted(self, workload: Workload) -> DesiredWorkload:
         meta = self._queues.metadata(workload.key, run_of(workload))
         left = [max(0, one.count - workload.reclaimable.get(one.name, 0)) for one in workload.podsets]
-        return Wanted(
+        return DesiredWorkload(
             _document(workload, meta),
             tuple(left) or (0,),
             whole=not any(one.min_count is not None for one in workload.podsets),

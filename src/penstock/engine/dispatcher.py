@@ -268,8 +268,8 @@ class Dispatcher:
             return
         others = self._flights.succeeded(run, task, report.outputs, text)
         run.succeeded(task, report.outputs, "", report, None)
-        for other, twin in others:
-            other.succeeded(twin, report.outputs, "", None, origin(run.record.id, task.path))
+        for other, subscriber in others:
+            other.succeeded(subscriber, report.outputs, "", None, origin(run.record.id, task.path))
             other.settle()
 
     def _is_its_own(self, run: ActiveRun, task: Task, report: AttemptEnded, taken: TakenFiles) -> bool:
@@ -329,8 +329,8 @@ class Dispatcher:
             return
         if task.key:
             told = {**data, "shared": origin(run.record.id, task.path)}
-            for other, twin in self._flights.failed(task.key, json.dumps({"kind": kind, **told})):
-                other.not_succeeded(twin, kind, told)
+            for other, subscriber in self._flights.failed(task.key, json.dumps({"kind": kind, **told})):
+                other.not_succeeded(subscriber, kind, told)
                 other.settle()
         run.not_succeeded(task, kind, data)
 

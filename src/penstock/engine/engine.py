@@ -400,10 +400,10 @@ class Engine:
         return lambda step: ask(step) - ahead
 
     def _resolve(self, wanted: list[Launch]) -> None:
-        launches, twins = self.flights.resolve(self.locks.admit(wanted))
+        launches, duplicates = self.flights.resolve(self.locks.admit(wanted))
         for run, task, lane in launches:
             self.dispatcher.launch(run, task, lane)
-        self.flights.rejoin(twins)
+        self.flights.rejoin(duplicates)
 
     def _end_runs(self) -> list[ActiveRun]:
         ended = []

@@ -78,7 +78,7 @@ class SingleFlight:
                 return launches, []
         asks: dict[tuple[bool, bool], list[tuple[str, int, str]]] = {}
         asking: dict[str, Launch] = {}
-        twins: list[Owner] = []
+        duplicates: list[Owner] = []
         launches = []
         for run, task, lane in wanted:
             key = task.key
@@ -87,7 +87,7 @@ class SingleFlight:
             elif key in self._landed and not run.fresh:
                 self._reuse(run, task, *self._landed[key])
             elif key in asking:
-                twins.append((run, task))
+                duplicates.append((run, task))
             elif self._join(run, task):
                 pass
             else:
@@ -95,7 +95,7 @@ class SingleFlight:
                 asks.setdefault((run.fresh, not self._is_immediate(lane)), []).append((key, run.number, task.path))
         for (fresh, lease), some in asks.items():
             launches += self._claim_all(some, asking, fresh, lease)
-        return launches, twins
+        return launches, duplicates
 
     def _claim_all(
         self, some: list[tuple[str, int, str]], asking: Mapping[str, Launch], fresh: bool, lease: bool
@@ -148,10 +148,10 @@ class SingleFlight:
             return [(run, task, lane)]
         return []
 
-    def rejoin(self, twins: Sequence[Owner]) -> None:
+    def rejoin(self, duplicates: Sequence[Owner]) -> None:
         """Tasks with the same key as another one of the same round, which has been launched, or waits for another engine, or has
         ended by now."""
-        for run, task in twins:
+        for run, task in duplicates:
             if self._join(run, task):
                 continue
             if task.key in self._remote:
@@ -272,8 +272,8 @@ class SingleFlight:
         flight = self._flights.get(task.key) if task.key else None
         if flight is not None and flight.owner[1] is task:
             self._journal.batch.released.append(task.key)
-            for other, twin in self._land(task.key):
-                other.state.again(twin)
+            for other, subscriber in self._land(task.key):
+                other.state.again(subscriber)
 
     def release(self, task: Task) -> None:
         """The task gives its key up."""
@@ -299,8 +299,8 @@ class SingleFlight:
         flight = self._leave(task)
         if flight is not None:
             del self._flights[task.key]
-            for other, twin in [flight.owner, *flight.subscribers]:
-                other.state.again(twin)
+            for other, subscriber in [flight.owner, *flight.subscribers]:
+                other.state.again(subscriber)
         elif owned:
             self._journal.batch.released.append(task.key)
 

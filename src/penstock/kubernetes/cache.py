@@ -34,7 +34,7 @@ OUTLINE = "outline"
 """A field that no object has: only its outline is kept."""
 SHORT = 256
 """Letters of an annotation that stays in an outline."""
-GRAVES = 10_000
+MOST_DELETED = 10_000
 """How many deleted objects are remembered, so that a late answer does not bring one back."""
 
 
@@ -57,7 +57,7 @@ class ObjectCache:
         self._by_namespace = _Index()
         self._by_owner = _Index()
         self._by_workflow = _Index()
-        self._graves: OrderedDict[str, float] = OrderedDict()  # uid -> the version at which it was deleted
+        self._deleted: OrderedDict[str, float] = OrderedDict()  # uid -> the version at which it was deleted
         self._listed = -1  # the version of the last list: what is older and was not in it is deleted
         self._highest = 0
 
@@ -109,13 +109,15 @@ class ObjectCache:
             old = self._objects.get(name)
             if old is not None and not _newer(new, old):
                 return None
-            if number is not None and (number <= self._graves.get(uid, -1) or (old is None and number <= self._listed)):
+            if number is not None and (
+                number <= self._deleted.get(uid, -1) or (old is None and number <= self._listed)
+            ):
                 return None  # an answer that came late: it is deleted since
             if not self._matches(labels_of(new)):
                 # It is not, or no more, among those that are watched.
                 return self._drop(name, number) if old is not None else None
             if old is not None and uid_of(old) != uid:
-                self._bury(uid_of(old), None)
+                self._remember_deleted(uid_of(old), None)
             self._store(name, old, new)
             return Change(self.resource, old, new)
 
@@ -128,7 +130,7 @@ class ObjectCache:
             self._highest = max(self._highest, number or 0)
             old = self._objects.get(name)
             if old is None or uid_of(old) != uid_of(obj):
-                self._bury(uid_of(obj), number)
+                self._remember_deleted(uid_of(obj), number)
                 return None
             if number is not None and (_number(old) or 0) > number:
                 return None  # a writer has seen it since: it had only left the selection, and is back
@@ -157,7 +159,7 @@ class ObjectCache:
             if made is not None and made < floor:
                 changes.extend(self._drop(name, None) for name in list(self._objects))
                 self._highest = 0
-                self._graves.clear()
+                self._deleted.clear()
             there = set()
             for obj in items:
                 there.add((namespace_of(obj), name_of(obj)))
@@ -186,15 +188,15 @@ class ObjectCache:
     def _drop(self, name: Name, number: int | None) -> Change:
         old = self._objects[name]
         self._store(name, old, None)
-        self._bury(uid_of(old), number)
+        self._remember_deleted(uid_of(old), number)
         return Change(self.resource, old, None)
 
-    def _bury(self, uid: str, number: int | None) -> None:
+    def _remember_deleted(self, uid: str, number: int | None) -> None:
         if uid:
-            self._graves[uid] = float("inf") if number is None else max(number, self._graves.get(uid, -1))
-            self._graves.move_to_end(uid)
-            if len(self._graves) > GRAVES:
-                self._graves.popitem(last=False)
+            self._deleted[uid] = float("inf") if number is None else max(number, self._deleted.get(uid, -1))
+            self._deleted.move_to_end(uid)
+            if len(self._deleted) > MOST_DELETED:
+                self._deleted.popitem(last=False)
 
 
 class Caches:

@@ -34,7 +34,7 @@ and what of it it is for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredWorkload:
     """One Workload as its engine wants it. Its pod sets are in the order of `counts`."""
 
     document: Object
@@ -49,7 +49,7 @@ class Wanted:
     """Tasks may run on it: it must not be changed or given back."""
 
 
-def next_write(wanted: Wanted | None, seen: Object | None, me: str, now: float) -> Write | None:
+def next_write(wanted: DesiredWorkload | None, seen: Object | None, me: str, now: float) -> Write | None:
     """None: there is nothing to do, or Kueue has the next word. `wanted`: None: it is not needed any more. `me`: the engine; another's
     Workload is taken over if it is wanted, and left alone if not."""
     if seen is None:  # what ran on one that was deleted stops first
@@ -76,7 +76,7 @@ def next_write(wanted: Wanted | None, seen: Object | None, me: str, now: float) 
     return None
 
 
-def _create(wanted: Wanted, me: str) -> Write:
+def _create(wanted: DesiredWorkload, me: str) -> Write:
     meta = part(wanted.document, "metadata")
     notes = {**annotations_of(wanted.document), ENGINE: me}
     spec = dict(part(wanted.document, "spec"))
@@ -87,7 +87,7 @@ def _create(wanted: Wanted, me: str) -> Write:
     return Write("create", WORKLOADS, namespace_of(wanted.document), name_of(wanted.document), body)
 
 
-def _while_running(wanted: Wanted, seen: Object, now: float) -> Write | None:
+def _while_running(wanted: DesiredWorkload, seen: Object, now: float) -> Write | None:
     if not is_admitted(seen):
         return None  # its tasks are being stopped
     if not holds(seen, "PodsReady"):
@@ -97,7 +97,7 @@ def _while_running(wanted: Wanted, seen: Object, now: float) -> Write | None:
     return status.reclaim(seen, gone)
 
 
-def _change(wanted: Wanted, seen: Object) -> Write | None:
+def _change(wanted: DesiredWorkload, seen: Object) -> Write | None:
     """While nothing is reserved it follows what is asked for. What somebody else has switched off stays off."""
     notes: dict[str, Any] = {}
     spec: dict[str, Any] = {}
@@ -154,7 +154,7 @@ def room(seen: Object) -> tuple[int, ...]:
     return tuple(found)
 
 
-def fits(wanted: Wanted, seen: Object) -> bool:
+def fits(wanted: DesiredWorkload, seen: Object) -> bool:
     """Is what it holds what is wanted?"""
     if annotations_of(seen).get(SHAPE) != annotations_of(wanted.document).get(SHAPE):
         return False

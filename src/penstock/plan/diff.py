@@ -67,9 +67,9 @@ def diff(before: Plan, after: Plan) -> PlanDiff:
     renamed = []
     gone, come = set(), set()
     for path in removed:
-        twins = by_key.get(before.keys.keys[path])
-        if twins:
-            renamed.append((path, twins.pop(0)))
+        alike = by_key.get(before.keys.keys[path])
+        if alike:
+            renamed.append((path, alike.pop(0)))
             gone.add(path)
             come.add(renamed[-1][1])
     removed, added = [path for path in removed if path not in gone], [path for path in added if path not in come]

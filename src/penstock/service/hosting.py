@@ -23,7 +23,7 @@ from penstock.store.sql import Store
 
 if TYPE_CHECKING:
     from penstock.engine.cluster_quota import ClusterQueues
-    from penstock.service.tracking.sender import Sender, Told
+    from penstock.service.tracking.sender import Sender, TrackingState
 
 Start = Callable[[Engine, Store], ActiveRun]
 """Starts or continues a run; called in the thread of the engine."""
@@ -157,7 +157,7 @@ class Host:
             self._thread.join()
             self._thread = None
 
-    def told(self, run: int) -> Told | None:
+    def told(self, run: int) -> TrackingState | None:
         """How much of a run the tracking server has; None: it is not to be told of it."""
         if self.sender is None:
             return None

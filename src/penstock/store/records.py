@@ -131,7 +131,7 @@ class RunRequest(NamedTuple):
 
 
 class WorkloadRecord(NamedTuple):
-    """A Workload as it is recorded: holding quota, or in line for it."""
+    """A Workload as it is recorded: holding quota, or waiting for it."""
 
     key: str
     version: int

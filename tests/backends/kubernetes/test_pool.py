@@ -287,11 +287,11 @@ def test_an_engine_without_warm_pods_goes_on_with_theirs_too(
         until=lambda playing: any(isinstance(one, AttemptStarted) for one in playing.reports),
     )
     monkeypatch.setenv("PENSTOCK_KUBERNETES_POD_REUSE", "0")
-    [ended] = told_by_heir(tmp_path, *specs_of(tmp_path, mark, given, step=step, attempt=2, since=1))
+    [ended] = told_by_the_next(tmp_path, *specs_of(tmp_path, mark, given, step=step, attempt=2, since=1))
     assert ended.outcome is Outcome.SUCCEEDED and marks(place) == "x" and cluster.names() == []
 
 
-def told_by_heir(home: Path, *specs: AttemptSpec) -> list[AttemptEnded]:
+def told_by_the_next(home: Path, *specs: AttemptSpec) -> list[AttemptEnded]:
     found: list[AttemptEnded] = []
 
     async def story(playing: Play) -> None:
@@ -319,7 +319,7 @@ def test_pods_that_were_not_up_when_their_engine_died_are_ended(cluster: FakeClu
     specs = specs_of(tmp_path, square, {"x": 1}, {"x": 2}, since=1)
     begin(tmp_path, *specs, until=lambda playing: cluster.names())
     again = specs_of(tmp_path, square, {"x": 1}, {"x": 2}, attempt=2, since=1)
-    assert [one.outputs for one in told_by_heir(tmp_path, *again)] == [{"result": 1}, {"result": 4}]
+    assert [one.outputs for one in told_by_the_next(tmp_path, *again)] == [{"result": 1}, {"result": 4}]
     assert cluster.names() == []
 
 
@@ -328,7 +328,7 @@ def test_what_was_told_and_not_recorded_is_told_again(cluster: FakeCluster, tmp_
     given = {"place": str(place), "seconds": 0.0}
     told(tmp_path, *specs_of(tmp_path, mark, given, step=step, since=1), recorded=False)
     assert len(cluster.names()) == 1
-    [ended] = told_by_heir(tmp_path, *specs_of(tmp_path, mark, given, step=step, attempt=2, since=1))
+    [ended] = told_by_the_next(tmp_path, *specs_of(tmp_path, mark, given, step=step, attempt=2, since=1))
     assert ended.outcome is Outcome.SUCCEEDED and marks(place) == "x" and cluster.names() == []
 
 
@@ -339,11 +339,11 @@ def test_letters_of_jobs_that_kubernetes_has_removed_are_cleared_away(cluster: F
     for job in cluster.names():
         cluster.remove(JOBS, NAMESPACE, job)
     wait_for(lambda: not cluster.nodes.processes)
-    assert told_by_heir(tmp_path, *specs_of(tmp_path, square, {"x": 2}))[0].outputs == {"result": 4}
+    assert told_by_the_next(tmp_path, *specs_of(tmp_path, square, {"x": 2}))[0].outputs == {"result": 4}
     assert box.is_dir()  # it might be that of a pod that is being made
     for place in (box, *box.rglob("*")):
         os.utime(place, (0, 0))
-    told_by_heir(tmp_path, *specs_of(tmp_path, square, {"x": 3}))
+    told_by_the_next(tmp_path, *specs_of(tmp_path, square, {"x": 3}))
     assert not box.exists()
 
 

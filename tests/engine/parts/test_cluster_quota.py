@@ -16,7 +16,7 @@ from penstock.engine.cluster_quota import ClusterQuota, clear, injected, queue_n
 from penstock.graph import model
 from penstock.kubernetes.objects import Object, Write, annotations_of, condition, holds, labels_of, part, rows
 from penstock.kueue.injection import PodInjection, injections
-from penstock.kueue.wanted import ENGINE, PLACE, Wanted, is_admitted, is_occupied, next_write, waits_for
+from penstock.kueue.wanted import ENGINE, PLACE, DesiredWorkload, is_admitted, is_occupied, next_write, waits_for
 
 Dict = dict[str, Any]
 FLAVOR = {"metadata": {"name": "f"}, "spec": {"nodeLabels": {"pool": "f"}, "tolerations": [{"key": "f"}]}}
@@ -33,7 +33,7 @@ class Cluster:
     def __init__(self, engine: str = "me", objects: dict[str, Dict] | None = None) -> None:
         self.engine = engine
         self.objects: dict[str, Dict] = {} if objects is None else objects
-        self.wanted: dict[str, Wanted] = {}
+        self.wanted: dict[str, DesiredWorkload] = {}
         self.dropped: set[str] = set()
         self.told: set[str] = set()
         self.sent: list[Write] = []
@@ -42,7 +42,7 @@ class Cluster:
         name = key.replace("/", "-").replace("+", "-")
         return {"name": name, "namespace": self.namespace, "labels": {}, "annotations": {"run": run}}
 
-    def want(self, name: str, wanted: Wanted | None) -> None:
+    def want(self, name: str, wanted: DesiredWorkload | None) -> None:
         self.wanted.pop(name, None)
         if wanted is not None:
             self.wanted[name] = wanted
@@ -369,5 +369,5 @@ def test_what_is_decided_meanwhile_does_not_put_off_the_look_at_reasons_for_good
 
 def test_what_runs_here_is_not_taken_back_from_an_engine_that_has_taken_it_over() -> None:
     seen = {"metadata": {"name": "w", "namespace": "ns", "annotations": {ENGINE: "other"}}, "spec": {"podSets": []}}
-    assert next_write(Wanted(seen, (1,), running=True), seen, "me", 0.0) is None
-    assert next_write(Wanted(seen, (1,)), seen, "me", 0.0) is not None
+    assert next_write(DesiredWorkload(seen, (1,), running=True), seen, "me", 0.0) is None
+    assert next_write(DesiredWorkload(seen, (1,)), seen, "me", 0.0) is not None

@@ -40,7 +40,7 @@ class Thread(Protocol):
 
 
 @dataclass(slots=True)
-class Surroundings:
+class JobContext:
     """What all attempts of a backend have in common."""
 
     context: BackendContext
@@ -80,7 +80,7 @@ class JobAttempt:
         self._removed = False
         self.changed.set()
 
-    async def run(self, around: Surroundings) -> AttemptEnded:
+    async def run(self, around: JobContext) -> AttemptEnded:
         """Raises nothing but what is cancelled."""
         spec, loop = self.spec, asyncio.get_running_loop()
         ended = AttemptEnded(id=spec.id, outcome=Outcome.ERRORED)
@@ -103,7 +103,7 @@ class JobAttempt:
 
     # -- made -----------------------------------------------------------------------------------------------------------
 
-    async def _begin(self, around: Surroundings) -> None:
+    async def _begin(self, around: JobContext) -> None:
         spec, context = self.spec, around.context
         for number in range(max(1, spec.step.replicas)):
             name = folders.log_name(spec, f"{number}.log" if number else "log")
@@ -125,10 +125,10 @@ class JobAttempt:
             if beside is not None:
                 await self._call(around, around.cluster.add, resource, beside)
 
-    async def _call(self, around: Surroundings, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
+    async def _call(self, around: JobContext, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
         return await asked(around, lambda line: self._note(around, line), call, *args, **more)
 
-    def _note(self, around: Surroundings, line: str) -> None:
+    def _note(self, around: JobContext, line: str) -> None:
         self._logs[0].note(line)
         if not self._told and self._started is None:
             self._told = True
@@ -137,7 +137,7 @@ class JobAttempt:
 
     # -- followed -------------------------------------------------------------------------------------------------------
 
-    async def _follow(self, around: Surroundings) -> Ended:
+    async def _follow(self, around: JobContext) -> Ended:
         loop = asyncio.get_running_loop()
         made, given_up = loop.time(), 0.0
         while True:
@@ -170,7 +170,7 @@ class JobAttempt:
         except TimeoutError:
             pass
 
-    def _state(self, around: Surroundings) -> State:
+    def _state(self, around: JobContext) -> State:
         job = around.cluster.job(self.name)
         if job is not None and uid_of(job) != self._uid:
             job = None
@@ -178,11 +178,11 @@ class JobAttempt:
         assert self._work is not None
         return judge(job, pods, max(1, self.spec.step.replicas), self._work.image, around.options.patience)
 
-    def _is_gone(self, around: Surroundings) -> bool:
+    def _is_gone(self, around: JobContext) -> bool:
         job = around.cluster.job(self.name)
         return (job is None or uid_of(job) != self._uid) and not around.cluster.pods_of(self._uid)
 
-    def _runs(self, around: Surroundings, state: Running) -> None:
+    def _runs(self, around: JobContext, state: Running) -> None:
         self.running = True
         if self._started is None:
             self._started = asyncio.get_running_loop().time()
@@ -194,7 +194,7 @@ class JobAttempt:
                 log = self._logs[replica]
                 around.follow(lambda log=log, pod=pod: log.follow(lambda live: around.cluster.logs(pod, live)))  # type: ignore[misc]
 
-    async def _waits_for(self, around: Surroundings, state: Waiting, since: float) -> float | Ended | None:
+    async def _waits_for(self, around: JobContext, state: Waiting, since: float) -> float | Ended | None:
         """Seconds to sleep, or its end if it has waited long enough."""
         loop = asyncio.get_running_loop()
         if not state.why and not around.cluster.pods_of(self._uid):
@@ -221,7 +221,7 @@ class JobAttempt:
         await self._give_up(around)
         return Ended(Outcome.ERRORED, str(UserError(state.problem)))
 
-    async def _give_up(self, around: Surroundings) -> None:
+    async def _give_up(self, around: JobContext) -> None:
         """Nothing of it may run any more when its end is reported."""
         self.stop(0.0)
         try:
@@ -233,7 +233,7 @@ class JobAttempt:
 
     # -- read -----------------------------------------------------------------------------------------------------------
 
-    async def _close_logs(self, around: Surroundings, found: Ended) -> None:
+    async def _close_logs(self, around: JobContext, found: Ended) -> None:
         if self.stopped:
             for log in self._logs:
                 await around.thread(log.stop)
@@ -242,7 +242,7 @@ class JobAttempt:
                 log = self._logs[replica]
                 await around.thread(log.complete, lambda live, pod=pod: around.cluster.logs(pod, live))
 
-    def _fill(self, around: Surroundings, found: Ended, ended: AttemptEnded) -> None:
+    def _fill(self, around: JobContext, found: Ended, ended: AttemptEnded) -> None:
         """Called in another thread. Raises UserError, ValueError, OSError."""
         work = self._work
         assert work is not None
@@ -258,7 +258,7 @@ class JobAttempt:
                 raise ValueError("its outputs were stored, and Kubernetes has lost the word of it; run it again")
             ended.outputs = self._read(around, found.result)
 
-    def _fill_call(self, around: Surroundings, found: Ended, ended: AttemptEnded) -> None:
+    def _fill_call(self, around: JobContext, found: Ended, ended: AttemptEnded) -> None:
         if found.result:
             result = self._read(around, found.result)
             if result[0] != "succeeded" or found.exit_code == 0:
@@ -274,7 +274,7 @@ class JobAttempt:
         elif "python" in ended.message and "start" in ended.message:
             ended.message += "; a function step needs Python 3.11 or newer in its image"
 
-    def _read(self, around: Surroundings, digest: str) -> Any:
+    def _read(self, around: JobContext, digest: str) -> Any:
         import time
 
         blobs, deadline = around.context.blobs, time.monotonic() + SEEN
@@ -284,7 +284,7 @@ class JobAttempt:
 
 
 async def asked(
-    around: Surroundings, note: Callable[[str], None], call: Callable[..., Any], *args: Any, **more: Any
+    around: JobContext, note: Callable[[str], None], call: Callable[..., Any], *args: Any, **more: Any
 ) -> Any:
     """Calls the API server, again and again while it is away. Raises UserError for what it refuses."""
     loop = asyncio.get_running_loop()
@@ -301,7 +301,7 @@ async def asked(
         pause = min(pause * 2, 15.0)
 
 
-def _refusal(error: ApiError, around: Surroundings) -> UserError:
+def _refusal(error: ApiError, around: JobContext) -> UserError:
     namespace, message = around.cluster.namespace, error.message
     if error.code == 403 and "exceeded quota" in message:
         fix = "ask for less, end what uses the quota, or raise it (kubectl describe resourcequota)"

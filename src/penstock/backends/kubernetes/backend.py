@@ -17,7 +17,7 @@ from typing import Any
 from penstock.backends.base import Abilities, AttemptEnded, AttemptSpec, BackendContext
 from penstock.backends.kubernetes import cluster as api
 from penstock.backends.kubernetes import options
-from penstock.backends.kubernetes.attempt import JobAttempt, Surroundings
+from penstock.backends.kubernetes.attempt import JobAttempt, JobContext
 from penstock.backends.kubernetes.names import attempt_key, job_name
 from penstock.backends.kubernetes.pool import Pools
 from penstock.backends.owner import owner_of
@@ -45,7 +45,7 @@ class KubernetesBackend:
         self._unrecorded: dict[str, str] = {}
         """Attempts whose end was reported and perhaps not recorded yet: id -> Job."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._around: asyncio.Future[Surroundings] | None = None
+        self._around: asyncio.Future[JobContext] | None = None
         self._pools: Pools | None = None
         self._threads = ThreadPoolExecutor(WRITERS, "penstock-kubernetes")
         self._followers = threading.Semaphore(FOLLOWED)
@@ -114,7 +114,7 @@ class KubernetesBackend:
         if not self._closing:
             self._context.inbox.put(ended)
 
-    async def _run(self, attempt: JobAttempt, around: Surroundings) -> AttemptEnded:
+    async def _run(self, attempt: JobAttempt, around: JobContext) -> AttemptEnded:
         try:
             ended = await self._pools.run(attempt) if self._pools is not None else None
         except Exception as error:
@@ -136,7 +136,7 @@ class KubernetesBackend:
 
     # -- the cluster ----------------------------------------------------------------------------------------------------
 
-    async def _surroundings(self) -> Surroundings:
+    async def _surroundings(self) -> JobContext:
         """Connects once. After a failure the next attempt tries again. Raises UserError, OSError."""
         if self._around is not None:
             return await asyncio.shield(self._around)
@@ -151,7 +151,7 @@ class KubernetesBackend:
         self._around.set_result(found)
         return found
 
-    async def _connect(self) -> Surroundings:
+    async def _connect(self) -> JobContext:
         context = self._context
         chosen = await self._thread(options.read, context.environ, context.home, context.blobs.root)
         client: Client = await self._thread(api.client_of, chosen, context.environ)
@@ -164,7 +164,7 @@ class KubernetesBackend:
         self._most = chosen.most
         cluster = api.Cluster(client, namespace, self._owner, context.engine, self._changed)
         cluster.start()
-        found = Surroundings(context, chosen, self._owner, cluster, self._thread, self._follow, self._alone)
+        found = JobContext(context, chosen, self._owner, cluster, self._thread, self._follow, self._alone)
         pools = Pools(found)
         try:
             await pools.find()

@@ -21,7 +21,7 @@ from penstock.artifacts import values
 from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted
 from penstock.backends.folders import log_name
 from penstock.backends.kubernetes import boot, names
-from penstock.backends.kubernetes.attempt import JobAttempt, Surroundings, asked
+from penstock.backends.kubernetes.attempt import JobAttempt, JobContext, asked
 from penstock.backends.kubernetes.logs import ContainerLog
 from penstock.backends.kubernetes.mailbox import Mailbox
 from penstock.backends.kubernetes.manifest import DAY, warm_job_of
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 class Pool:
     """A WarmPodOwner."""
 
-    def __init__(self, pools: Pools, around: Surroundings, shape: str) -> None:
+    def __init__(self, pools: Pools, around: JobContext, shape: str) -> None:
         self.shape = shape
         self.waiting: deque[WarmCall] = deque()
         self.pods: list[WarmPod] = []
@@ -163,7 +163,7 @@ class Pool:
 class Pools:
     """All warm pods of an engine, and those of dead ones that it goes on with."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: JobContext) -> None:
         self.closing = False
         self._around = around
         self._functions = FunctionTable()

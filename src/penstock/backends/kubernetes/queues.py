@@ -35,7 +35,7 @@ from penstock.kubernetes.objects import (
 from penstock.kubernetes.watch import Watcher
 from penstock.kueue import status
 from penstock.kueue.kinds import API, FLAVORS, LOCAL_QUEUES, PRIORITIES, WORKLOADS
-from penstock.kueue.wanted import ENGINE, RESERVATION, Wanted, next_write
+from penstock.kueue.wanted import ENGINE, RESERVATION, DesiredWorkload, next_write
 from penstock.kueue.wanted import flavors as flavors_of
 
 WRITERS: Final = 4
@@ -162,7 +162,7 @@ class Queues:
             cache.replace(listing.items, listing.version)
         self._changed: Callable[[], None] = lambda: None
         self._state = threading.Condition()
-        self._wanted: dict[str, Wanted] = {}
+        self._wanted: dict[str, DesiredWorkload] = {}
         self._dropped: set[str] = set()
         self._mine: set[str] = set()
         """Workloads that were seen to be followed by this engine. One that another has taken over is not taken back."""
@@ -287,7 +287,7 @@ class Queues:
                     self._plan(_FLAVOR + one)
             return None if missing else {one: self._flavors[one] for one in wanted}
 
-    def want(self, name: str, wanted: Wanted | None) -> None:
+    def want(self, name: str, wanted: DesiredWorkload | None) -> None:
         with self._state:
             if wanted is None:
                 self._wanted.pop(name, None)

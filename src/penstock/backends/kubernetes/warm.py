@@ -16,7 +16,7 @@ from penstock import rights
 from penstock.artifacts import values
 from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted
 from penstock.backends.folders import log_name
-from penstock.backends.kubernetes.attempt import LOOK, Surroundings, asked
+from penstock.backends.kubernetes.attempt import LOOK, JobContext, asked
 from penstock.backends.kubernetes.mailbox import BEGUN, CLOSED, Mailbox
 from penstock.backends.kubernetes.outcome import Ended, Running, State, Waiting, judge, refused
 from penstock.backends.kubernetes.serve import BACK
@@ -128,7 +128,7 @@ class _Shelf:
 class WarmPod:
     def __init__(
         self,
-        around: Surroundings,
+        around: JobContext,
         keeper: WarmPodOwner,
         name: str,
         job: Callable[[], dict[str, Any]] | None,
@@ -515,7 +515,7 @@ class WarmPod:
             self._late = None
 
 
-def _write(around: Surroundings, call: WarmCall, end: Mapping[str, Any]) -> int:
+def _write(around: JobContext, call: WarmCall, end: Mapping[str, Any]) -> int:
     """The log of a call, below the home. Returns its length."""
     log = end.get("log")
     if not log:

@@ -51,7 +51,7 @@ def name_orphans(home: Path, engines: Collection[str]) -> list[Orphan]:
     return found
 
 
-class Runaways:
+class EscapedProcesses:
     """What left the group of a process, with setsid, and did not end with it. It still has the variables that the process was given, or
     writes into its log; or it was seen while it was a descendant of the process."""
 

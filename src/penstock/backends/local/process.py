@@ -32,7 +32,7 @@ from penstock import rights
 from penstock.backends.base import Abilities, AttemptEnded, AttemptSpec, AttemptStarted, BackendContext
 from penstock.backends.local import command, process_results
 from penstock.backends.local.files import is_heavy
-from penstock.backends.local.orphans import Runaways
+from penstock.backends.local.orphans import EscapedProcesses
 from penstock.backends.local.pacing import Pacing
 from penstock.backends.local.pod import HostPod, PartCommand
 from penstock.backends.local.process_attempt import HostProcess, ProcessAttempt
@@ -203,9 +203,9 @@ class ProcessBackend:
         if not any(one.runs for one in attempt.processes):
             self._ended(attempt)
 
-    def _runaways(self, attempt: ProcessAttempt) -> Runaways:
+    def _runaways(self, attempt: ProcessAttempt) -> EscapedProcesses:
         since = min((one.pid for one in attempt.processes if one.pid), default=0)
-        return Runaways(
+        return EscapedProcesses(
             since,
             {"PENSTOCK_ATTEMPT": attempt.spec.id, "PENSTOCK_ENGINE": self._context.engine, "PENSTOCK_HOME": self._home},
             self._running,

@@ -42,10 +42,10 @@ class StartedProcesses:
 
     def end(self) -> None:
         """At the end of an attempt: those that have left the group."""
-        from penstock.backends.local.orphans import Runaways
+        from penstock.backends.local.orphans import EscapedProcesses
 
         log = os.environ.get("PENSTOCK_WORKER_LOG", "")
-        for pid in Runaways(self._pid, {"PENSTOCK_WORKER_LOG": log}, family=True).end():
+        for pid in EscapedProcesses(self._pid, {"PENSTOCK_WORKER_LOG": log}, family=True).end():
             with suppress(OSError):
                 os.waitpid(pid, os.WNOHANG)  # if it is ours by now, nobody else waits for it
         self.any = False

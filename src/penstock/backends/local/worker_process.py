@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.backends.base import AttemptSpec, BackendContext
 from penstock.backends.local.function_table import KnownFunction
-from penstock.backends.local.orphans import Runaways
+from penstock.backends.local.orphans import EscapedProcesses
 from penstock.backends.local.prestart import StartedWorker, claim
 from penstock.backends.local.worker_protocol import HEAD, TICKET
 from penstock.backends.processes import ProcessWatch
@@ -59,7 +59,7 @@ class WorkerProcess:
         )
         self.socket = started.socket
         self.pid = started.process.pid
-        self.runaways = Runaways(self.pid, {"PENSTOCK_WORKER_LOG": str(self.log_path)}, family=True)
+        self.runaways = EscapedProcesses(self.pid, {"PENSTOCK_WORKER_LOG": str(self.log_path)}, family=True)
         """What its tasks have started, and what did not end with its group."""
         os.set_blocking(started.tickets_theirs, False)  # for both sides: it is the same open pipe
         self.socket.setblocking(False)

@@ -11,7 +11,7 @@ import time
 from penstock.cli.ui import errors, render
 from penstock.cli.ui.render import duration
 from penstock.cli.ui.why import fact, queue_wait
-from penstock.controller.inspect.why import ClusterReport, Standing
+from penstock.controller.inspect.why import ClusterReport, WorkloadReport
 from penstock.service import wording
 from penstock.service.amounts import vector
 
@@ -52,7 +52,7 @@ def cluster_report(found: ClusterReport) -> None:
         fact("warning", f"{found.warned}{since}")
 
 
-def _part(one: Standing, now: float) -> None:
+def _part(one: WorkloadReport, now: float) -> None:
     ago = duration(max(0.0, now - one.since)) if one.since is not None else ""
     match one.state:
         case "over":
@@ -81,18 +81,18 @@ def _part(one: Standing, now: float) -> None:
         fact("kueue", one.kueue["message"])
 
 
-def _admitted(one: Standing, ago: str) -> None:
+def _admitted(one: WorkloadReport, ago: str) -> None:
     when = f" {ago} ago" if ago else ""
     text = f"{one.name} was admitted{when} by ClusterQueue {one.cluster_queue}: it holds {_amounts(one) or 'nothing'}."
     render.print_wrapped(text, {"bold": True})
     _pods(one)
 
 
-def _amounts(one: Standing) -> str:
+def _amounts(one: WorkloadReport) -> str:
     return "; ".join(f"{vector(amounts)} of flavor {flavor}" for flavor, amounts in one.held.items())
 
 
-def _pods(one: Standing) -> None:
+def _pods(one: WorkloadReport) -> None:
     pods = one.pods
     if pods is None:
         return

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from penstock.cli.ui import render
 
 if TYPE_CHECKING:
-    from penstock.service.tracking.sender import Told
+    from penstock.service.tracking.sender import TrackingState
 
 
-def tracking_line(told: Told, run: str) -> str:
+def tracking_line(told: TrackingState, run: str) -> str:
     if not told.left:
         return f"  mlflow {told.url}"
     why = told.trouble or f"{told.url} takes its time"

@@ -209,7 +209,7 @@ def _host(host: str) -> Any:
         return x509.DNSName(host)
 
 
-class Keeper:
+class CertificateManager:
     """Keeps the Secret and the webhook configurations right. `look` is called from time to time, by every replica."""
 
     def __init__(

@@ -14,8 +14,8 @@ from typing import Any
 
 from penstock.controller import names
 from penstock.controller.admit import admit_pod, admit_workflow, unit_of
+from penstock.controller.cluster.assume_cache import AssumeCache
 from penstock.controller.cluster.metrics import Metrics
-from penstock.controller.cluster.rooms import Rooms
 from penstock.controller.cluster.run import Key, Manager, ManagerSettings
 from penstock.controller.core import Seen, reconcile
 from penstock.controller.coverage import is_active
@@ -77,7 +77,7 @@ class Controller:
         """Main objects with Kueue's label that do not have ours: the webhook has not seen them."""
         missed = [one for listed in self.unheld.values() for one in listed]
         self.caches = Caches(_unique((*ALWAYS, *self.kinds, *library, *missed)))
-        self.rooms = Rooms(self.seen, clock, lambda: self.fresh())
+        self.assume_cache = AssumeCache(self.seen, clock, lambda: self.fresh())
 
     # which workflow
 
@@ -147,7 +147,7 @@ class Controller:
 
     def reconcile(self, key: Key) -> ReconcilePlan:
         try:
-            plan = self.rooms.reconcile(key)
+            plan = self.assume_cache.reconcile(key)
         except UserError as error:
             said = "; ".join(f"{one.code}: {one.message}. {one.fix}" for one in error.problems)
             return ReconcilePlan(notes=[Note("Refused", said, True)])
@@ -194,12 +194,12 @@ class Controller:
         if change.resource == PODS:
             pod = change.new or change.old or {}
             for key in keys:
-                self.rooms.pod_changed(key, pod, lambda: self._now(pod))
+                self.assume_cache.pod_changed(key, pod, lambda: self._now(pod))
             return
         for key in keys:
-            self.rooms.changed(key)
+            self.assume_cache.changed(key)
         if change.resource in (LOCAL_QUEUES, CLUSTER_QUEUES, FLAVORS) and _spec(change.old) != _spec(change.new):
-            self.rooms.queues_changed()
+            self.assume_cache.queues_changed()
 
     def _now(self, pod: Object) -> Object | None:
         found = self.caches.get(PODS, namespace_of(pod), name_of(pod))
@@ -229,7 +229,7 @@ class Controller:
         key = self.owner_of({**pod, "apiVersion": "v1", "kind": "Pod"})
         if key is None or not self.leads():
             return admit_pod(request, None)[0]
-        return self.rooms.admit(key, request)
+        return self.assume_cache.admit(key, request)
 
 
 def _spec(obj: Object | None) -> Object:
@@ -270,7 +270,7 @@ def manager(
         reconcile=controller.reconcile,
         object_of=controller.object_of,
         noticed=controller.noticed,
-        settled=controller.rooms.settled,
+        settled=controller.assume_cache.settled,
         trusted=(PODS, WORKLOADS),
         webhooks=controller.webhooks(),
         log=log,

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from penstock.controller.cluster.ask import Leader
-from penstock.controller.cluster.certificates import Keeper, Lifetimes, Material
+from penstock.controller.cluster.certificates import CertificateManager, Lifetimes, Material
 from penstock.controller.cluster.events import Recorder
 from penstock.controller.cluster.leader import Elector, Terms
 from penstock.controller.cluster.metrics import Metrics
@@ -122,7 +122,7 @@ class Manager:
         self._trusted = [watcher for watcher in self._watchers if watcher.cache.resource in trusted]
         self._recorder = Recorder(client, settings.identity, self._log, self.metrics)
         self._writer = Writer(client, caches, self.changed, self._leads, self.metrics)
-        self._keeper = Keeper(
+        self._keeper = CertificateManager(
             client,
             settings.namespace,
             settings.secret,

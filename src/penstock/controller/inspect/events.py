@@ -16,7 +16,7 @@ _SAID_BY_WORKLOADS = frozenset({"Evicted"})
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class WarningEvent:
     reason: str
     message: str
     at: float | None
@@ -28,7 +28,7 @@ class Warned:
         return {"reason": self.reason, "message": self.message, "at": self.at}
 
 
-def last_warning(lookup: Lookup, uids: Collection[str], namespace: str) -> Warned | None:
+def last_warning(lookup: Lookup, uids: Collection[str], namespace: str) -> WarningEvent | None:
     """About any of these objects. None as well where Events may not be read."""
     try:
         events = lookup.list(_EVENTS, namespace)
@@ -39,7 +39,7 @@ def last_warning(lookup: Lookup, uids: Collection[str], namespace: str) -> Warne
     if not mine:
         return None
     last = max(mine, key=_time)
-    return Warned(str(last.get("reason")), str(last.get("message")), time_of(_time(last)))
+    return WarningEvent(str(last.get("reason")), str(last.get("message")), time_of(_time(last)))
 
 
 def _time(event: Object) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from penstock.admission.manifests.times import time_of
 from penstock.admission.model import Workload
 from penstock.controller import names
-from penstock.controller.inspect.events import Warned, last_warning
+from penstock.controller.inspect.events import WarningEvent, last_warning
 from penstock.controller.inspect.kinds import KINDS, Target, is_ours
 from penstock.controller.inspect.live import state_for
 from penstock.controller.inspect.pods import PodCount, count, pods_of
@@ -42,7 +42,7 @@ WEBHOOK = "admission.penstock"
 
 
 @dataclass(slots=True)
-class Standing:
+class WorkloadReport:
     """How one Workload stands."""
 
     workload: str
@@ -103,7 +103,7 @@ class Standing:
 class ClusterReport:
     object: str
     namespace: str
-    parts: list[Standing]
+    parts: list[WorkloadReport]
     through: str = ""
     """The object that the Workloads belong to, if it is another one."""
     problem: str = ""
@@ -111,7 +111,7 @@ class ClusterReport:
     fix: str = ""
     unseen: Problem | None = None
     """Rights that are missing to say more."""
-    warned: Warned | None = None
+    warned: WarningEvent | None = None
     """The last warning about it among the Events, while it has Workloads that are not over."""
 
     def as_data(self) -> dict[str, Any]:
@@ -156,11 +156,11 @@ def _as_warning(problem: Problem | None) -> Problem | None:
 # -- one Workload -----------------------------------------------------------------------------------------------------
 
 
-def standing(state: ClusterState, one: Object) -> Standing:
+def standing(state: ClusterState, one: Object) -> WorkloadReport:
     key = key_of(one)
     known = state.scheduler.workloads.get(key)
     local = state.scheduler.local_queues.get(local_queue_of(one))
-    found = Standing(
+    found = WorkloadReport(
         workload=key,
         name=owner_name(one),
         stage=stage_of(one),
@@ -178,7 +178,7 @@ def standing(state: ClusterState, one: Object) -> Standing:
     return found
 
 
-def _add_wait(state: ClusterState, one: Object, known: Workload, found: Standing) -> None:
+def _add_wait(state: ClusterState, one: Object, known: Workload, found: WorkloadReport) -> None:
     if known.admission is not None:
         for pair, number in sorted(known.held.items()):
             found.held = {**found.held, pair.flavor: {**found.held.get(pair.flavor, {}), pair.resource: number}}
@@ -219,7 +219,7 @@ def _told(one: Object, kind: str) -> dict[str, str]:
     return {name: str(found[name]) for name in ("reason", "message") if found.get(name)}
 
 
-def _add_pods(lookup: Lookup, state: ClusterState, namespace: str, parts: Sequence[Standing]) -> None:
+def _add_pods(lookup: Lookup, state: ClusterState, namespace: str, parts: Sequence[WorkloadReport]) -> None:
     try:
         pods = lookup.list(_PODS, namespace)
     except UserError:  # not everybody may list pods

@@ -1,6 +1,6 @@
 """MLflow's REST API, as far as runs need it, by the standard library. Called by teller and sender, in the sender's thread.
 
-A call either is done, or raises Away (the server cannot be reached, or not now, or not with these credentials: later, the same again), or TrackingRefused (it
+A call either is done, or raises TrackingUnavailable (the server cannot be reached, or not now, or not with these credentials: later, the same again), or TrackingRefused (it
 will never take this). Calls are made so that doing one twice does no harm, but `create`: see teller.
 """
 
@@ -27,11 +27,11 @@ _LATER = frozenset({401, 403, 407, 408, 425, 429})
 _PAGE = 1000
 
 
-class Away(Exception):
+class TrackingUnavailable(Exception):
     """Not now. The message is a sentence, without secrets."""
 
 
-class AwayForOne(Away):
+class RunUnavailable(TrackingUnavailable):
     """Not now for this run. Others may be told."""
 
 
@@ -91,7 +91,7 @@ class MlflowClient:
             except TrackingRefused as error:
                 if error.code != "RESOURCE_ALREADY_EXISTS":
                     raise
-        raise Away(f"the experiment {name!r} is neither there nor can it be made")  # pragma: no cover
+        raise TrackingUnavailable(f"the experiment {name!r} is neither there nor can it be made")  # pragma: no cover
 
     def search(self, experiment: str, tags: Mapping[str, str]) -> Iterator[ServerRun]:
         """Runs that have these tags, the oldest first."""
@@ -169,7 +169,7 @@ class MlflowClient:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise Away(f"what answers at {self.url} is no tracking server of MLflow")
+            raise TrackingUnavailable(f"what answers at {self.url} is no tracking server of MLflow")
         return found
 
     def _send(self, method: str, path: str, data: Any, headers: Mapping[str, str], once: bool = False) -> bytes:
@@ -178,13 +178,13 @@ class MlflowClient:
             return self._attempt(method, path, data, headers)
         except _BrokenOff as error:
             if once:
-                raise Away(str(error)) from None
+                raise TrackingUnavailable(str(error)) from None
         if hasattr(data, "seek"):
             data.seek(0)
         try:
             return self._attempt(method, path, data, headers)
         except _BrokenOff as error:
-            raise Away(str(error)) from None
+            raise TrackingUnavailable(str(error)) from None
 
     def _attempt(self, method: str, path: str, data: Any, headers: Mapping[str, str]) -> bytes:
         asked = urllib.request.Request(self.url + path, data, {**self._headers, **headers}, method=method)
@@ -199,9 +199,9 @@ class MlflowClient:
             said = self._clean(f"{self.url}: {_why(error)}")
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             broken = isinstance(reason, ConnectionResetError | BrokenPipeError | http.client.HTTPException)
-            raise (_BrokenOff if broken else Away)(said) from None
+            raise (_BrokenOff if broken else TrackingUnavailable)(said) from None
 
-    def _judged(self, error: urllib.error.HTTPError) -> Away | TrackingRefused:
+    def _judged(self, error: urllib.error.HTTPError) -> TrackingUnavailable | TrackingRefused:
         text = b""
         with suppress(OSError, http.client.HTTPException):
             text = error.read(4000)
@@ -209,17 +209,19 @@ class MlflowClient:
         with suppress(ValueError):
             said = json.loads(text)
         if error.code in (401, 403):
-            return Away(
+            return TrackingUnavailable(
                 f"{self.url} refuses the credentials ({error.code}): look at MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_TOKEN"
             )
         if error.code < 400:
             to = urllib.parse.urlsplit(error.headers.get("location") or "")
-            return Away(f"{self.url} leads elsewhere, to {to.scheme}://{to.hostname}: give that URL")
+            return TrackingUnavailable(f"{self.url} leads elsewhere, to {to.scheme}://{to.hostname}: give that URL")
         if error.code >= 500 or error.code in _LATER:
-            return Away(f"{self.url} answers {error.code} {error.reason}")
+            return TrackingUnavailable(f"{self.url} answers {error.code} {error.reason}")
         if isinstance(said, dict) and "error_code" in said:
             return TrackingRefused(str(said["error_code"]), self._clean(str(said.get("message", ""))[:500]))
-        return Away(f"what answers at {self.url} is no tracking server of MLflow: {error.code} {error.reason}")
+        return TrackingUnavailable(
+            f"what answers at {self.url} is no tracking server of MLflow: {error.code} {error.reason}"
+        )
 
     def _clean(self, text: str) -> str:
         for hidden in self._hidden:
@@ -240,7 +242,7 @@ def _context(given: Credentials) -> ssl.SSLContext:
             context.load_cert_chain(given.certificate)
     except OSError as error:
         names = "MLFLOW_TRACKING_SERVER_CERT_PATH or MLFLOW_TRACKING_CLIENT_CERT_PATH"
-        raise Away(f"a certificate cannot be read: {error.strerror or error}; look at {names}") from None
+        raise TrackingUnavailable(f"a certificate cannot be read: {error.strerror or error}; look at {names}") from None
     if given.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from penstock.errors import PenstockError
 from penstock.service import stores
-from penstock.service.tracking.client import TIMEOUT, Away, AwayForOne, MlflowClient
+from penstock.service.tracking.client import TIMEOUT, MlflowClient, RunUnavailable, TrackingUnavailable
 from penstock.service.tracking.target import TrackingTarget
 from penstock.service.tracking.teller import RunTeller
 from penstock.settings import Settings
@@ -34,7 +34,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TrackingState:
     """How it stands with one run."""
 
     url: str
@@ -91,13 +91,13 @@ class Sender:
         self._stopped.set()
         self._wake.set()
 
-    def told(self, store: Store, run: int) -> Told | None:
+    def told(self, store: Store, run: int) -> TrackingState | None:
         """None: the server is not to be told of this run, or another one is."""
         found = store.tracking.of(run)
         record = store.runs.by_number(run)
         if found is None or record is None or not self.target.serves(found.url):
             return None
-        return Told(page_of(found), max(0, record.seq - found.seq), self.trouble)
+        return TrackingState(page_of(found), max(0, record.seq - found.seq), self.trouble)
 
     # -- in its thread ------------------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class Sender:
                         self._round(store, client)
                         self.trouble, pause = "", _FIRST_PAUSE
                         wait = _POLL
-                    except Away as away:
+                    except TrackingUnavailable as away:
                         self.trouble, wait = str(away), pause
                         pause = min(2 * pause, _LONGEST_PAUSE)
                     if last:
@@ -126,14 +126,14 @@ class Sender:
             self.trouble = str(error)
 
     def _round(self, store: Store, client: MlflowClient) -> None:
-        """Everything that there is to tell now. Raises Away."""
+        """Everything that there is to tell now. Raises TrackingUnavailable."""
         now = time.monotonic()
         if now - self._looked >= _ALL:
             self._looked = now
             rows = store.tracking.behind()
         else:
             rows = [row for number in list(self._tellers) if (row := _behind(store, number)) is not None]
-        away: Away | None = None
+        away: TrackingUnavailable | None = None
         for row in rows:
             if self._stopped.is_set():
                 return
@@ -144,9 +144,9 @@ class Sender:
             if store.tracking.take(row, self._me, time.time()):
                 try:
                     self._run(store, client, row)
-                except Away as error:
+                except TrackingUnavailable as error:
                     away = error
-                    if not isinstance(error, AwayForOne):
+                    if not isinstance(error, RunUnavailable):
                         break
         if away is not None:
             self._looked = float("-inf")
@@ -175,7 +175,7 @@ class Sender:
             if over:
                 del self._tellers[row.run]
                 store.tracking.free(row.run, self._me)
-        except Away:
+        except TrackingUnavailable:
             if teller is not None:
                 self._save(store, row.run, teller, seq)
             raise

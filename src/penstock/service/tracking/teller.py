@@ -21,7 +21,13 @@ from penstock.graph.paths import parents, step_of
 from penstock.graph.stored import Stored
 from penstock.service import stores
 from penstock.service.tracking import entries
-from penstock.service.tracking.client import Away, AwayForOne, MlflowClient, ServerRun, TrackingRefused
+from penstock.service.tracking.client import (
+    MlflowClient,
+    RunUnavailable,
+    ServerRun,
+    TrackingRefused,
+    TrackingUnavailable,
+)
 from penstock.service.tracking.entries import Entries, FileEntry
 from penstock.settings import Settings
 from penstock.store.records import Event, RunRecord, TrackedRun
@@ -70,7 +76,7 @@ class RunTeller:
         return f"{self._experiment}/{root.id}" if root is not None else ""
 
     def tell(self, event: Event) -> None:
-        """Returns when the server has it. Raises Away."""
+        """Returns when the server has it. Raises TrackingUnavailable."""
         root = self._server_run("")
         if event.task and event.kind.startswith("task."):
             # One that has not run, such as one whose result was reused, has no start.
@@ -159,7 +165,9 @@ class RunTeller:
                 self._experiment = self._experiment or self._client.experiment(self._experiment_name)
                 found = list(self._client.search(self._experiment, self._tags))
             except TrackingRefused as error:
-                raise AwayForOne(f"{self._client.url} has no experiment {self._experiment_name!r}: {error}") from None
+                raise RunUnavailable(
+                    f"{self._client.url} has no experiment {self._experiment_name!r}: {error}"
+                ) from None
             known: dict[str, ServerRun] = {}
             # Of two for the same task, the one that we have told something is kept; the other was made by a call whose answer was lost.
             for one in sorted(found, key=lambda one: (one.id in self._told, one.entries), reverse=True):
@@ -179,11 +187,11 @@ class RunTeller:
             name = path or self.record.id
             try:
                 made = self._client.create(self._experiment, name, self.record.user, start, tags)
-            except Away:
+            except TrackingUnavailable:
                 self._known, self.uncertain = None, True
                 raise
             except TrackingRefused as error:  # such as an experiment that was deleted there: no event can be told
-                raise AwayForOne(f"{self._client.url} takes no run in {self._experiment_name!r}: {error}") from None
+                raise RunUnavailable(f"{self._client.url} takes no run in {self._experiment_name!r}: {error}") from None
             known[path] = made
             self._told.add(made.id)
         if event is not None and inputs:
@@ -280,9 +288,9 @@ class RunTeller:
         except UserError as error:
             if any(one.code in _GONE for one in error.problems):
                 return f"{shown}: not sent: {error}"
-            raise AwayForOne(str(error)) from None
+            raise RunUnavailable(str(error)) from None
         except OSError as error:
-            raise AwayForOne(f"{shown} cannot be copied: {error}") from None
+            raise RunUnavailable(f"{shown} cannot be copied: {error}") from None
 
 
 def _values(found: Any) -> Mapping[str, Any]:

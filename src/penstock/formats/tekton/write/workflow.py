@@ -86,9 +86,9 @@ class _Writer:
         self.payload = bundle
         self.flat: FlatWorkflow = flatten(workflow, self.report, self.problems)
         self.name = label(workflow.name, 52)
-        self.book = PipelineNames(workflow, self.flat)
-        self.steps, self.exits, self.tasks = self.book.steps, self.book.exits, self.book.tasks
-        self.special = {final: self.book.special(final) for final in (False, True)}
+        self.names = PipelineNames(workflow, self.flat)
+        self.steps, self.exits, self.tasks = self.names.steps, self.names.exits, self.names.tasks
+        self.special = {final: self.names.special(final) for final in (False, True)}
         self.beside: dict[str, dict[str, Any]] = {}
         self.shared: set[str] = set()
         self.run_specs: list[dict[str, Any]] = []
@@ -131,8 +131,8 @@ class _Writer:
         # The run refers to the pipeline by name, and it may change while this run waits.
         values = [
             {
-                "name": self.book.params[param.name],
-                "value": _default(param.default, self.book.kind_of(("params", param.name))),
+                "name": self.names.params[param.name],
+                "value": _default(param.default, self.names.kind_of(("params", param.name))),
             }
             for param in self.workflow.params
             if param.default is not MISSING
@@ -182,12 +182,12 @@ class _Writer:
             tell.lost(f"extra.{name}", f"what only {name} has a word for", source=workflow.source)
 
     def _param(self, param: Parameter) -> dict[str, Any]:
-        kind = self.book.kind_of(("params", param.name))
-        found: dict[str, Any] = {"name": self.book.params[param.name], "type": kind}
+        kind = self.names.kind_of(("params", param.name))
+        found: dict[str, Any] = {"name": self.names.params[param.name], "type": kind}
         if param.doc:
             found["description"] = param.doc
         if kind == "object":
-            keys = sorted(self.book.kinds.objects["params", param.name])
+            keys = sorted(self.names.kinds.objects["params", param.name])
             found["properties"] = {key: {"type": "string"} for key in keys}
         if param.default is not MISSING:
             found["default"] = _default(param.default, kind)
@@ -211,11 +211,11 @@ class _Writer:
             said = f"the output {name!r}: {error}"
             self.report.lost(f"outputs.{name}", said, "let a step give the value", self.workflow.source)
             return None
-        return {"name": self.book.result_name(name), "type": kind, "value": given}
+        return {"name": self.names.result_name(name), "type": kind, "value": given}
 
     def _results(self) -> Any:
         """Results of final tasks have another prefix."""
-        inner = self.book.resolve(False)
+        inner = self.names.resolve(False)
 
         def resolve_path(path: tuple[str, ...]) -> tuple[TektonPath, tuple[str, ...]] | None:
             found = inner(path)
@@ -289,7 +289,7 @@ class _Writer:
                 self._wrong("P852", step, f"{step.name!r} goes on when {up!r} is {said}", fix)
 
     def _said(self, step: Step, final: bool) -> dict[str, Any]:
-        outer = TextWriter(self.book.resolve(final), self.special[final])
+        outer = TextWriter(self.names.resolve(final), self.special[final])
         task: dict[str, Any] = {"name": self.tasks[step.name]}
         if step.doc:
             task["description"] = step.doc
@@ -323,12 +323,12 @@ class _Writer:
         shop = TaskContext(
             self.report,
             outer,
-            self.book.kind_of,
-            self.book.keys_of,
-            self.book.file_of,
+            self.names.kind_of,
+            self.names.keys_of,
+            self.names.file_of,
             self._config_map,
             self._code,
-            self.book.result_name,
+            self.names.result_name,
         )
         return SpecWriter(shop, step, self.tasks[step.name]).made()
 

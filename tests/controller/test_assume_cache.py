@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.controller.cluster import rooms as rooms_module
+from penstock.controller.cluster import assume_cache as assume_cache_module
+from penstock.controller.cluster.assume_cache import ASSUMED, AssumeCache, moves
 from penstock.controller.cluster.main import Controller
-from penstock.controller.cluster.rooms import ASSUMED, Rooms, moves
 from penstock.controller.engine import Task, Unit, View
 from penstock.controller.engines.argo import ENGINE as ARGO
 from penstock.controller.engines.jobset import ENGINE as JOBSET
@@ -176,7 +176,7 @@ def test_a_pod_that_waited_is_not_taken_for_one_that_was_let_go_at_birth() -> No
     waiting["spec"].pop("schedulingGates")
     waiting["metadata"]["annotations"] = dict(annotations_of(release.body))
     desk.put(PODS, waiting)
-    desk.controller.rooms.settled(KEY)
+    desk.controller.assume_cache.settled(KEY)
     assert not desk.free(desk.new()), "one runs, and one is on its way"
 
 
@@ -200,7 +200,7 @@ def test_a_dry_run_changes_nothing() -> None:
 
 
 def test_reviews_that_are_made_up_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rooms_module, "MOST_ASSUMED", 3)
+    monkeypatch.setattr(assume_cache_module, "MOST_ASSUMED", 3)
     desk = Desk(10)
     assert [desk.free(desk.new(f"p{number}")) for number in range(5)] == [True] * 3 + [False] * 2
     desk.cluster.now += ASSUMED
@@ -228,7 +228,7 @@ def test_while_a_worker_moves_room_the_webhook_lets_nothing_go(kind: str) -> Non
     plan = desk.controller.reconcile(KEY)
     assert any(map(moves, plan.writes))
     assert not desk.free(desk.new())
-    desk.controller.rooms.settled(KEY)
+    desk.controller.assume_cache.settled(KEY)
     if kind == "reclaim":
         assert desk.free(desk.new()), "the write was put off: nothing was given back"
 
@@ -250,7 +250,7 @@ def test_the_webhook_looks_only_when_no_worker_decides() -> None:
         order.append(f"{who} has looked")
         return found
 
-    desk.controller.rooms = Rooms(look, lambda: desk.cluster.now, lambda: math.inf)
+    desk.controller.assume_cache = AssumeCache(look, lambda: desk.cluster.now, lambda: math.inf)
     worker = threading.Thread(target=desk.controller.reconcile, args=(KEY,), name="worker")
     worker.start()
     assert inside.wait(10)
@@ -344,7 +344,7 @@ def test_never_more_than_fit_in_any_order(acts: list[tuple[Any, ...]]) -> None:
                         pod["spec"].pop("schedulingGates")
                         pod["metadata"]["annotations"] = dict(annotations_of(write.body))
                         put(pod, told)
-                desk.controller.rooms.settled(KEY)
+                desk.controller.assume_cache.settled(KEY)
             case ("touch", _):
                 desk.put(SEQUENCES, desk.cluster.of("sequences")[0])
         runs = [one for one in (*born, *stored) if not gated(one) and one["status"]["phase"] == "Pending"]

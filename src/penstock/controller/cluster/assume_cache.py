@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.controller import names
-from penstock.controller.admit import Sight, admit_pod
+from penstock.controller.admit import PodAdmitter, admit_pod
 from penstock.controller.cluster.run import Key
 from penstock.controller.core import Seen, reconcile, unreadable
 from penstock.controller.coverage import Assumed, is_gated
@@ -27,7 +27,7 @@ ASSUMED = 10.0
 """Seconds for which a pod that the webhook let go counts, if it is not seen. Most are seen within milliseconds; one that never comes was refused by somebody."""
 MOST_ASSUMED = 10_000
 """In one workflow. Reviews may be made up: nobody proves who he is."""
-MOST_SIGHTS = 32
+MOST_ADMITTERS = 32
 LOCKS = 64
 
 
@@ -51,8 +51,8 @@ class _Given:
         return self.pods.pop(found)[1] if found is not None else None
 
 
-class Rooms:
-    """Thread-safe."""
+class AssumeCache:
+    """As the scheduler of Kubernetes assumes a pod that it has bound: what was given away counts before it is seen. Thread-safe."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class Rooms:
         self._given: dict[Key, _Given] = {}
         self._moving: set[Key] = set()
         """Workflows of which a worker gives room away or back at this moment: that is not in the caches yet."""
-        self._sights: OrderedDict[Key, Sight] = OrderedDict()
-        self._stale: OrderedDict[Key, Sight] = OrderedDict()
+        self._admitters: OrderedDict[Key, PodAdmitter] = OrderedDict()
+        self._stale: OrderedDict[Key, PodAdmitter] = OrderedDict()
         """Those that were thrown away: parts of them still hold."""
         self._making: set[Key] = set()
-        """Sights that are made at this moment."""
+        """Admitters that are made at this moment."""
         self._epoch = 0
-        """Grows when something changes that any sight may rest on."""
+        """Grows when something changes that any admitter may rest on."""
         self._guard = threading.Lock()
 
     def _lock(self, key: Key) -> AbstractContextManager[Any]:
@@ -111,24 +111,24 @@ class Rooms:
 
     def admit(self, key: Key, request: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._lock(key):
-            sight = self._sight(key)
-            response, assumed = admit_pod(request, sight)
-            if sight is not None and assumed is not None:
+            admitter = self._admitter(key)
+            response, assumed = admit_pod(request, admitter)
+            if admitter is not None and assumed is not None:
                 if request.get("dryRun") is True:
-                    sight.forget(assumed)
+                    admitter.forget(assumed)
                 else:
-                    given = self._given.setdefault(key, _Given(known=set(sight.pods)))
+                    given = self._given.setdefault(key, _Given(known=set(admitter.pods)))
                     given.pods.append((self._clock(), assumed))
             return response
 
-    def _sight(self, key: Key) -> Sight | None:
+    def _admitter(self, key: Key) -> PodAdmitter | None:
         given = self._given.get(key)
         if key in self._moving or (given is not None and len(given.pods) >= MOST_ASSUMED):
             return None
         with self._guard:
-            found = self._sights.get(key)
+            found = self._admitters.get(key)
             if found is not None:
-                self._sights.move_to_end(key)
+                self._admitters.move_to_end(key)
         if found is not None and not (given is not None and self._expired(given)):
             return found
         epoch = self._epoch
@@ -137,14 +137,14 @@ class Rooms:
             seen = self._look(key)
             if seen is None:
                 return None
-            found = Sight(
+            found = PodAdmitter(
                 replace(seen, assumed=self._assumed(key, seen.observed.pods)), self._stale.pop(key, None) or found
             )
             with self._guard:
                 if epoch == self._epoch:
-                    self._sights[key] = found
-                if len(self._sights) > MOST_SIGHTS:
-                    self._sights.popitem(last=False)
+                    self._admitters[key] = found
+                if len(self._admitters) > MOST_ADMITTERS:
+                    self._admitters.popitem(last=False)
             return found
         finally:
             self._making.discard(key)
@@ -162,33 +162,33 @@ class Rooms:
         if not self._watched(key):
             return
         with self._lock(key):
-            sight, given, uid = self._sights.get(key), self._given.get(key), uid_of(pod)
+            admitter, given, uid = self._admitters.get(key), self._given.get(key), uid_of(pod)
             one = None
             if given is not None and uid not in given.known:
                 given.known.add(uid)
                 one = given.take(pod)
                 if not given.pods:
                     del self._given[key]
-            if sight is not None:
+            if admitter is not None:
                 if one is not None:
-                    sight.forget(one)
-                sight.follow(uid, now())
+                    admitter.forget(one)
+                admitter.follow(uid, now())
 
     def _watched(self, key: Key) -> bool:
-        return key in self._sights or key in self._making or key in self._given
+        return key in self._admitters or key in self._making or key in self._given
 
     def queues_changed(self) -> None:
         """What queues cover, or nodes of a flavor."""
         with self._guard:
             self._epoch += 1
-            self._sights.clear()
+            self._admitters.clear()
 
     def _drop(self, key: Key) -> None:
         with self._guard:
-            found = self._sights.pop(key, None)
+            found = self._admitters.pop(key, None)
             if found is not None:
                 self._stale[key] = found
-                if len(self._stale) > MOST_SIGHTS:
+                if len(self._stale) > MOST_ADMITTERS:
                     self._stale.popitem(last=False)
 
     def _assumed(self, key: Key, pods: Iterable[Object]) -> list[Assumed]:
