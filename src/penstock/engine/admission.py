@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from penstock.engine.active_run import ActiveRun
 from penstock.engine.effects import QuotaFreed, QuotaWanted, StepSettled
@@ -108,7 +108,7 @@ class Admitter:
         self.replica: AdmitterQuota | None = cluster
         """Opened when the first step needs it: most stores know no queues."""
         self.reservations: Reservations | None = None
-        self.outdated = False
+        self._outdated = False
         """Others have decided something, or time has passed that decides something."""
         self._strict = False
         """There is a queue that must admit even steps that need nothing."""
@@ -181,7 +181,7 @@ class Admitter:
 
     def pending(self, runs: Mapping[int, ActiveRun]) -> bool:
         """Is there anything to request, to give back or to decide?"""
-        if self.outdated and self.replica is not None:
+        if self._outdated and self.replica is not None:
             return True
         return bool(self._intake) and any(self._intake.get(number) for number in runs)
 
@@ -212,11 +212,9 @@ class Admitter:
             number = self._journal.take_decision()
             if number is None:
                 return set()
-            news = replica.catch_up(now)
-            replica.version = number
-            return news
+            return replica.catch_up(now, number)
 
-        self.outdated = False
+        self._outdated = False
         return self._journal.read(take)
 
     def _release(self, reservations: Reservations, runs: Mapping[int, ActiveRun], stopping: bool, now: float) -> None:
@@ -287,22 +285,23 @@ class Admitter:
         rows = replica.written()
         self._journal.batch.workloads.update(rows)
         if self._observer is not None:
-            self._observer.decided(self._journal.batch.workloads, cast("QuotaReplica", replica))
+            self._observer.decided(self._journal.batch.workloads, replica)
 
     def _set_alarm(self, at: float | None, now: float) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         if at is not None and self.reservations:
-            self._alarm = self._timers.after(max(0.0, at - now), self._be_outdated)
+            self._alarm = self._timers.after(max(0.0, at - now), self.decide_again)
 
-    def _be_outdated(self) -> None:
-        self.outdated = True
+    def decide_again(self) -> None:
+        """In the next turn, even if no run reports anything."""
+        self._outdated = True
 
     def _shrink_later(self, seconds: float, whole: WorkflowReservation) -> None:
         def postponed() -> None:
             if self.reservations is not None and self.reservations.is_active(whole):
-                whole.postponed = self.outdated = True
+                whole.postponed = self._outdated = True
 
         self._timers.after(seconds, postponed)
 
@@ -314,7 +313,7 @@ class Admitter:
         if self._cluster is not None and run.ended is not None:
             self._cluster.ended(run.record.id)
         if self.reservations is not None and self.reservations.drop(run, self._now()):
-            self.outdated = True
+            self._outdated = True
             self._timers.wake()
 
     @property
@@ -329,7 +328,7 @@ class Admitter:
 
     def decided_elsewhere(self) -> None:
         """The queues of the cluster have decided something."""
-        self.outdated = True
+        self._outdated = True
         self._timers.wake()
 
     def look(self, dead_engines: Callable[[], set[str]], reap: Callable[[Iterable[str]], None]) -> None:
@@ -337,7 +336,7 @@ class Admitter:
         if self.replica is None:
             if self._store.last_decision() and self._store.queue_objects():
                 self.open()
-                self.outdated = True
+                self._outdated = True
             return
         if self.waits:
             others = {engine for _, engine in self.replica.owners.values() if engine != self._journal.engine}
@@ -345,7 +344,7 @@ class Admitter:
             if dead:
                 reap(dead)
         if self._store.last_decision() > self.replica.version:
-            self.outdated = True
+            self._outdated = True
 
 
 def _has_checks(replica: AdmitterQuota, key: str) -> bool:

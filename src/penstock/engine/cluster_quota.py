@@ -370,11 +370,12 @@ class ClusterScheduler:
 
 
 class ClusterQuota:
-    """A Quota."""
+    """The quota of a cluster, for the Admitter."""
 
     def __init__(self, queues: ClusterQueues) -> None:
         self.scheduler = ClusterScheduler(queues)
         self.version = 0
+        """No decision of the store concerns it."""
         self.owners: Mapping[str, tuple[int, str]] = {}
         self.configured = True
         self.strict = True
@@ -400,7 +401,7 @@ class ClusterQuota:
     def holds_all(self, name: str | None) -> bool:
         return True
 
-    def catch_up(self, now: float) -> set[str]:
+    def catch_up(self, now: float, number: int) -> set[str]:
         """No other engine decides about these."""
         return set()
 

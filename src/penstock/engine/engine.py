@@ -463,7 +463,7 @@ class Engine:
         for run in self.runs.values():
             run.flush()
         if self.journal.commit():
-            self.admission.outdated = True
+            self.admission.decide_again()
         self.flights.committed()
         for number in [number for number, run in self.runs.items() if run.ended is not None]:
             run = self.runs.pop(number)
@@ -497,7 +497,8 @@ class Engine:
 
     def interrupt(self) -> None:
         """Start nothing more. When what runs has ended, `run` returns, and the runs can be resumed later."""
-        self._stopping = self.admission.outdated = True
+        self._stopping = True
+        self.admission.decide_again()
         self.inbox.wake()
 
     def abandon(self) -> None:

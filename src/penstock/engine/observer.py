@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from penstock.engine.active_run import ActiveRun
-from penstock.engine.quota_replica import QuotaReplica
+from penstock.engine.quota import AdmitterQuota
 
 
 class Observer(Protocol):
-    def decided(self, rows: Mapping[str, tuple[str, int, int, str, str, str]], replica: QuotaReplica) -> None:
+    def decided(self, rows: Mapping[str, tuple[str, int, int, str, str, str]], quota: AdmitterQuota) -> None:
         """The queues have decided. `rows`: the Workloads that have changed, as they are recorded."""
         ...
 

@@ -94,8 +94,10 @@ class QuotaSource(Protocol):
 class AdmitterQuota(QuotaSource, Protocol):
     """And what the Admitter needs."""
 
-    version: int
-    """Number of the last decision that it knows."""
+    @property
+    def version(self) -> int:
+        """Number of the last decision that it knows."""
+        ...
 
     @property
     def owners(self) -> Mapping[str, tuple[int, str]]:
@@ -111,8 +113,8 @@ class AdmitterQuota(QuotaSource, Protocol):
         """Is this such a queue?"""
         ...
 
-    def catch_up(self, now: float) -> set[str]:
-        """Read what other engines have written since. Returns the Workloads that they have changed."""
+    def catch_up(self, now: float, number: int) -> set[str]:
+        """Read what other engines have written since the last time, for the decision of this number. Returns the Workloads that they have changed."""
         ...
 
     def written(self) -> dict[str, tuple[str, int, int, str, str, str]]:

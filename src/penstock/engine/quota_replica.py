@@ -66,15 +66,19 @@ class QuotaReplica:
         self.configured = any(kind == "ClusterQueue" for kind, _ in documents)
         self.scheduler = Scheduler(_config(documents), ask)
         self.owners = {}
-        objects = objects_of(doc for kind, doc in documents if kind != CONFIGURATION)
-        self.scheduler.apply([*(self.defaults if not self.configured else ()), *objects], now)  # type: ignore[list-item]
+        objects = _objects(doc for kind, doc in documents if kind != CONFIGURATION)
+        self.scheduler.apply([*(self.defaults if not self.configured else ()), *objects], now)
         self.scheduler.apply(with_own_names(self.scheduler), now)
         for record in self.store.workloads():
             self._restore(record, now)
         self.scheduler.touched.clear()
 
-    def catch_up(self, now: float) -> set[str]:
-        """Read what other engines have written since. Returns the Workloads that they have changed."""
+    def catch_up(self, now: float, number: int) -> set[str]:
+        news = self._news(now)
+        self.version = number
+        return news
+
+    def _news(self, now: float) -> set[str]:
         news: set[str] = set()
         rows = self.store.queue_objects(self.version)
         if any(kind == CONFIGURATION or text is None or not self.configured for kind, _, _, text in rows):
@@ -82,7 +86,7 @@ class QuotaReplica:
             self.load(now)
             return mine | set(self.owners)
         if rows:
-            self.scheduler.apply(objects_of(json.loads(text) for *_, text in rows if text is not None), now)  # type: ignore[arg-type]
+            self.scheduler.apply(_objects(json.loads(text) for *_, text in rows if text is not None), now)
             self.scheduler.apply(with_own_names(self.scheduler), now)
             news |= self.scheduler.touched
         for record in self.store.workloads(self.version):
@@ -205,6 +209,11 @@ def state_of(workload: Workload) -> str:
     if workload.admission is not None:
         return "held"
     return "gated" if workload.gates else "pending"
+
+
+def _objects(documents: Iterable[dict[str, Any]]) -> list[Object]:
+    """The queues and what belongs to them. Workloads are recorded elsewhere."""
+    return [one for one in objects_of(documents) if not isinstance(one, Workload)]
 
 
 def _config(documents: Iterable[tuple[str, Any]]) -> Config:

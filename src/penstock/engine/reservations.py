@@ -624,7 +624,7 @@ class Reservations:
 
 def _age(task: Task) -> tuple[bool, float]:
     """Sorts the youngest first, and before them those that have not started."""
-    started = getattr(task.execution, "started", None)
+    started = None if task.execution is None else task.execution.started
     return started is not None, -(started or 0.0)
 
 

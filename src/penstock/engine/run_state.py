@@ -314,7 +314,7 @@ class RunState:
             code = 0
             if outcome in BAD:
                 self._failed(scope, number, outcome, why or f"{task.path} {outcome}")
-                code = getattr(task, "exit_code", -1)
+                code = task.exit_code
             self._settle(scope, self._step_over(scope, number, outcome, outputs, code))
         else:
             state.tally[outcome] = state.tally.get(outcome, 0) + 1

@@ -49,9 +49,8 @@ class Task:
         """What it holds of the quota that its step waited for; the loop's own. None: nothing."""
         self.counted = False
         """It is one of those that may run at a time in the whole run."""
-
-    exit_code: int
-    """Of the command, once it has failed with one."""
+        self.exit_code = -1
+        """Of the command, once it has failed with one."""
 
     @property
     def step(self) -> Step:

@@ -77,14 +77,13 @@ def test_it_catches_up_with_what_another_engine_admitted_and_ended() -> None:
     other.submit(workload("a", 3), 7, 1.0)
     other.scheduler.settle(1.0)
     rows.take(other)
-    assert mine.catch_up(2.0) == {"default/a"}
+    assert mine.catch_up(2.0, rows.last_decision()) == {"default/a"}
     assert mine.owners == {"default/a": (7, "other")}
     assert mine.scheduler.workloads["default/a"].admission is not None
     assert mine.written() == {}, "what others have written is not written again"
-    mine.version = rows.last_decision()
     other.scheduler.remove("default/a", 3.0)
     rows.take(other)
-    assert mine.catch_up(4.0) == {"default/a"}
+    assert mine.catch_up(4.0, rows.last_decision()) == {"default/a"}
     assert mine.owners == {} and not mine.scheduler.workloads
 
 
@@ -96,7 +95,7 @@ def test_queues_that_are_configured_later_replace_the_default_one_for_all_worklo
     rows.take(mine)
     assert mine.queue_for("whatever") == ("default", "default")
     queue(rows, "team", 8)
-    assert mine.catch_up(2.0) == {"default/a"}, "whose queue is gone now"
+    assert mine.catch_up(2.0, rows.last_decision()) == {"default/a"}, "whose queue is gone now"
     assert mine.configured and mine.queue_for(None) == ("default", "team")
     assert mine.queue_for("team") == ("default", "team")
     assert mine.queue_for("unknown") == ("default", "unknown"), "which scheduler says of its Workloads"
@@ -115,7 +114,7 @@ def test_quota_is_contended_if_others_wait_for_it_or_the_queue_is_stopped() -> N
     assert not mine.contended("default/a", 1), "it is another part of the same reservation"
     rows.take(mine)
     queue(rows, "team", 4, stopPolicy="Hold")
-    mine.catch_up(3.0)
+    mine.catch_up(3.0, rows.last_decision())
     assert mine.contended("default/a", 1)
 
 
@@ -125,7 +124,7 @@ def test_a_queue_that_is_stopped_or_counts_pods_admits_even_what_needs_nothing()
     assert not mine.holds_all(None) and not mine.strict
     queue(rows, "open", 4)
     queue(rows, "shut", 4, stopPolicy="HoldAndDrain")
-    mine.catch_up(1.0)
+    mine.catch_up(1.0, rows.last_decision())
     assert not mine.holds_all("open")
     assert mine.holds_all("shut") and mine.strict
     assert not mine.holds_all("unknown")

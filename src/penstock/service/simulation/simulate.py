@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from penstock.admission.metrics import Fact, Measures, What, measure
 from penstock.admission.model import UNLIMITED, ClusterQueue, Cohort, Object
@@ -40,6 +40,7 @@ from penstock.service.submission import Submission
 from penstock.store.memory import MemoryStore
 
 if TYPE_CHECKING:
+    from penstock.engine.quota import AdmitterQuota
     from penstock.engine.workflow_reservation import WorkflowReservation
 
 UNITS = (Unit.WORKFLOW, Unit.STAGE, Unit.TASK, Unit.REUSE)
@@ -224,7 +225,8 @@ class _Simulation:
         )
 
     def _vetted(self, engine: Engine, ready: Sequence[tuple[SimulatedJob, Submission]]) -> UserError | None:
-        replica = cast("QuotaReplica", engine.admission.open())
+        replica = engine.admission.open()
+        assert isinstance(replica, QuotaReplica)
         different = {id(one): one for _, one in ready}.values()
         several = len({one.workflow.name for one in different}) > 1
         found: dict[str, Problem] = {}
@@ -331,12 +333,12 @@ class DecisionRecorder:
     def run_ended(self, run: ActiveRun) -> None:
         self.facts.append(Fact(self.clock.elapsed, run.record.id, What.ENDED))
 
-    def decided(self, rows: Mapping[str, tuple[str, int, int, str, str, str]], replica: QuotaReplica) -> None:
+    def decided(self, rows: Mapping[str, tuple[str, int, int, str, str, str]], quota: AdmitterQuota) -> None:
         since = self.idle_since()
         if since is not None and self.clock.elapsed - since > PATIENCE:
             raise Standstill("nothing has run for a month")
         for key, (_, _, number, _, recorded, _) in rows.items():
-            workload = replica.scheduler.workloads.get(key)
+            workload = quota.scheduler.workloads.get(key)
             state = recorded if workload is None else state_of(workload)
             now: dict[str, int] = {}
             if workload is not None:
