@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +14,7 @@ from penstock.graph.model import Workflow as Graph
 from penstock.plan.demand import peaks
 from penstock.plan.expand import Level
 from penstock.plan.make import make
+from penstock.plan.reserve import PlacementGroup, pools
 from tests.graph.test_antichain import brute_force
 from tests.plan.graphs import RESOURCES, workflows
 
@@ -74,19 +78,25 @@ def test_the_peak_equals_that_of_all_tasks_written_out(workflow: Graph, resource
 
 
 @settings(max_examples=200, deadline=None)
-@given(workflows(), st.sampled_from(list(Unit)), st.randoms(use_true_random=False))
-def test_what_remains_never_rises_and_ends_at_nothing(workflow: Graph, unit: Unit, dice: object) -> None:
-    plan = make(workflow, unit=unit)
+@given(workflows(), st.randoms(use_true_random=False))
+def test_what_remains_never_rises_and_ends_at_nothing(workflow: Graph, dice: object) -> None:
+    plan = make(workflow, unit=Unit.WORKFLOW)
     paths = [planned.path for planned, _ in plan.level.walk()]
     dice.shuffle(paths)  # type: ignore[attr-defined]
-    for reservation in plan.reservations:
-        held = plan.remaining(reservation, [])
-        assert held == reservation.peak or unit is Unit.TASK
-        for done in range(1, len(paths) + 1):
-            left = plan.remaining(reservation, paths[:done])
-            assert all(amount <= held.get(resource, 0) for resource, amount in left.items())
-            held = left
-        assert held == {}
+    held = amounts_of(pools(plan.level))
+    assert [held] == [reservation.peak for reservation in plan.reservations] or not held
+    for done in range(1, len(paths) + 1):
+        left = amounts_of(pools(plan.level, frozenset(paths[:done])))
+        assert all(amount <= held.get(resource, 0) for resource, amount in left.items())
+        held = left
+    assert held == {}
+
+
+def amounts_of(groups: Iterable[PlacementGroup]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for group in groups:
+        found.update(group.amounts)
+    return dict(found)
 
 
 def test_a_jobset_of_ten_hundred_ten_needs_a_hundred_at_most_and_ten_at_first() -> None:

@@ -1,4 +1,4 @@
-"""From the log of a run to its state: starting is recovering. Called by Engine when it adopts a run."""
+"""From the log of a run to its state: starting is recovering. Called by Engine when it adopts a run, and by what is told of a run from its log (service.tracking, service.views.tasks)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Content keys: the digest of what determines a step's output. Called by plan.make, merge and diff, and by the engine.
+"""Content keys: the digest of what determines a step's output. Called by plan.make, merge and diff.
 
 Part of a key: the action (image, command, code, script), the inputs, the names of the outputs, and the keys of the steps that it reads. Not
 part of it: names, resources, queue, retries, time limits, conditions. Two steps with one key give the same result, so one execution

@@ -6,7 +6,7 @@ Each part of a plan is computed on demand, and the module that computes it is im
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,11 +88,6 @@ class Plan:
             not planned.step.cache.enabled or planned.step.action.kind in ("suspend", "http", "resource")
             for planned, _ in self.level.walk()
         )
-
-    def remaining(self, reservation: reserve.Reservation, finished: Collection[str]) -> dict[str, int]:
-        from penstock.plan import reserve
-
-        return reserve.remaining(self.level, self.stages, reservation, finished)
 
     def as_data(self) -> dict[str, Any]:
         """What `penstock plan -o json` prints."""

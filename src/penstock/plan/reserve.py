@@ -1,4 +1,4 @@
-"""Cuts a workflow into reservations, by unit. Called by plan.make; `remaining` by the engine as steps finish.
+"""Cuts a workflow into reservations, by unit. Called by plan.make; `pools` by the engine as steps end.
 
 workflow   one reservation for all, as large as the peak of the whole graph
 stage      one for each stage
@@ -247,37 +247,3 @@ class _Ancestry:
                     others.discard(up)
                     frontier.append(up)
         return None if others else last
-
-
-def remaining(
-    level: Level, stages: Sequence[Stage], reservation: Reservation, finished: Collection[str]
-) -> dict[str, int]:
-    """What a reservation still needs when these steps (by path) have ended. Never more than before."""
-    done = frozenset(finished)
-    if reservation.unit is Unit.WORKFLOW:
-        return vector_sum(pools(level, done))
-    named = {stage.name: stage for stage in stages}
-    left = [named[name] for name in reservation.stages if not set(named[name].steps) <= done]
-    if not left:
-        return {}
-    held: dict[str, int] = {}
-    for stage in left:
-        still = Stage(
-            stage.name,
-            tuple(pods for pods in stage.pods if pods.step not in done),
-            stage.calls,
-            stage.queue,
-            stage.priority,
-        )
-        for resource, amount in still.demand().items():
-            held[resource] = max(held.get(resource, 0), amount)
-    full = reservation.peak
-    return {resource: min(amount, full.get(resource, 0)) for resource, amount in held.items()}
-
-
-def vector_sum(parts: Iterable[PlacementGroup]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for pool in parts:
-        for resource, amount in pool.amounts.items():
-            found[resource] = found.get(resource, 0) + amount
-    return found

@@ -1,4 +1,4 @@
-"""One document → the job that it is: its roles of pods and its pod sets. Called by apply, demand in plan and admission, and plugins.
+"""One document → the job that it is: its roles of pods and its pod sets. Called by apply, by the backend of resource steps and by service.sizing.
 
 `pods of what`: given a manifest, `pod_sets` says what a Workload of Kueue would hold.
 """

@@ -1,4 +1,4 @@
-"""The workflows that a compiled workflow calls. Called by step_calls, bodies and compile."""
+"""The workflows that a compiled workflow calls. Part of the context, by which step_calls, bodies and compile reach it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a bundle of the author's code to a function that can be called. Called by the worker processes, by backends.call, and by
+"""From a bundle of the author's code to a function that can be called. Called by the worker processes, by function_main, and by
 inline for functions that the engine's own process does not have. The other side of author.pack.
 
 Several source roots may hold modules of the same name. Only one root is in force at a time: its modules are found first, and

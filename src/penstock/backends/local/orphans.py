@@ -3,7 +3,7 @@ takes over its runs; and by process and workers when an attempt has ended or is 
 
 Every process of a step knows its home and its engine by its environment (PENSTOCK_HOME, PENSTOCK_ENGINE), and so do those
 that it started. They are found in /proc. Where there is none (macOS), nothing is found: workers end with their engine by
-themselves, but a command goes on until it is done. Containers that an engine left are ended by name: see `container.remove`.
+themselves, but a command goes on until it is done. Containers that an engine left are ended by name: see `container.orphans`.
 """
 
 from __future__ import annotations

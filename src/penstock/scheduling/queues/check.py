@@ -1,4 +1,4 @@
-"""What YuniKorn (1.9) would refuse of a queue configuration: it takes all of it or nothing. Called by service.queues.
+"""What YuniKorn (1.9) would refuse of a queue configuration: it takes all of it or nothing. Called by service.yunikorn.
 
 The rules are those of its validator, and all that is wrong is said at once. What it takes and ignores without a word is a warning.
 """

@@ -1,4 +1,4 @@
-"""Kueue's queues as a queue configuration of YuniKorn, with a Report of what YuniKorn has no place for. Called by service.queues."""
+"""Kueue's queues as a queue configuration of YuniKorn, with a Report of what YuniKorn has no place for. Called by service.yunikorn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A document → the queue configuration in it, as strictly as YuniKorn reads it: an unknown field is an error. Called by service.queues.
+"""A document → the queue configuration in it, as strictly as YuniKorn reads it: an unknown field is an error. Called by service.yunikorn.
 
 It is `queues.yaml` itself, or the ConfigMap yunikorn-configs that has it. Of several partitions the one called `default` counts: YuniKorn on Kubernetes uses no other.
 """

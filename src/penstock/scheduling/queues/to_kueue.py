@@ -1,4 +1,4 @@
-"""YuniKorn's queues as Kueue's objects, with a Report of what Kueue has no place for. Called by service.queues.
+"""YuniKorn's queues as Kueue's objects, with a Report of what Kueue has no place for. Called by service.yunikorn and service.access.
 
 A parent is a Cohort, a leaf a ClusterQueue with a LocalQueue; what a queue is guaranteed is its nominal quota, and what it may have above that it borrows. The
 root has the rest of the cluster, which YuniKorn counts itself and Kueue must be told.

@@ -1,1 +1,1 @@
-"""What screens and pages show of runs and queues, read from the store. Called by cli, later by server."""
+"""What screens and pages show of runs and queues, read from the store. Called by cli, runners and the verbs of service."""
