@@ -435,14 +435,14 @@ def test_whatever_happens(seed: int, tmp_path: Path, request: pytest.FixtureRequ
                 engine.cancel(live, "enough", chance.random() < 0.5)
                 engine.inbox.wake()
         if len(engines) == 2 and chance.random() < 0.5:
-            heir, doomed = engines
+            survivor, doomed = engines
             left = list(doomed.runs.values())
             await yard.die(doomed)
             await asyncio.sleep(chance.choice((0, 5)))
-            heir.peers.reap({doomed.me.id})
+            survivor.peers.reap({doomed.me.id})
             lives = [live for live in lives if live not in left]
-            lives += [adopt(heir, live, graphs[live.record.id]) for live in left]
-            heir.inbox.wake()
+            lives += [adopt(survivor, live, graphs[live.record.id]) for live in left]
+            survivor.inbox.wake()
         return lives
 
     lives = yard.play(main)

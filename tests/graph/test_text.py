@@ -311,7 +311,7 @@ def test_every_problem_has_its_own_line() -> None:
 
 
 def test_steps_know_where_they_were_written() -> None:
-    mended = DOCUMENT
+    corrected = DOCUMENT
     for wrong, right in (
         ("defualt", "default"),
         ("backof:", "backoff:"),
@@ -320,13 +320,13 @@ def test_steps_know_where_they_were_written() -> None:
         ("and\n", "&&\n"),
         ("faild", "failed"),
     ):
-        mended = mended.replace(wrong, right)
-    mended = mended.replace("${{ params. }}", "${{ params.x }}").replace("colour: red\n", "")
-    workflow = from_text(mended, "w.yaml")
+        corrected = corrected.replace(wrong, right)
+    corrected = corrected.replace("${{ params. }}", "${{ params.x }}").replace("colour: red\n", "")
+    workflow = from_text(corrected, "w.yaml")
     assert [str(step.source) for step in workflow.steps] == ["w.yaml:8", "w.yaml:16"]
     assert str(workflow.source) == "w.yaml:1"
-    assert workflow == from_text(mended.replace("\n", "\r\n"), "w.yaml")
-    assert workflow == from_text("\ufeff" + mended)
+    assert workflow == from_text(corrected.replace("\n", "\r\n"), "w.yaml")
+    assert workflow == from_text("\ufeff" + corrected)
     assert digest(workflow) == digest(from_text("\ufeff" + to_json(workflow)))
 
 

@@ -1,4 +1,4 @@
-"""The queueconfig of Flyte's RFC: read as it stands, mended where YuniKorn would not understand it, refused where nobody would."""
+"""The queueconfig of Flyte's RFC: read as it stands, fixed where YuniKorn would not understand it, refused where nobody would."""
 
 from __future__ import annotations
 

@@ -75,22 +75,22 @@ class Lines:
             created=run.at,
             **fields,
         )
-        self.decide(run, lambda book: book.submit(workload, run.number, now), now)
+        self.decide(run, lambda replica: replica.submit(workload, run.number, now), now)
         return workload
 
     def finish(self, run: Hand, workload: Workload) -> None:
         now = time.time()
-        self.decide(run, lambda book: book.scheduler.finish(workload.key, now), now)
+        self.decide(run, lambda replica: replica.scheduler.finish(workload.key, now), now)
 
     def decide(self, run: Hand, what: Any, now: float) -> None:
         run.store.journal.begin()
         number = run.store.journal.next_decision()
-        book = QuotaReplica(run.store.queues, run.me.id, machine({"cpu": 2000}))
-        book.load(now)
-        book.version = number
-        what(book)
-        book.scheduler.settle(now)
-        run.batch.workloads.update(book.written())
+        replica = QuotaReplica(run.store.queues, run.me.id, machine({"cpu": 2000}))
+        replica.load(now)
+        replica.version = number
+        what(replica)
+        replica.scheduler.settle(now)
+        run.batch.workloads.update(replica.written())
         run.store.journal.flush(run.batch, run.me.id)
         run.store.journal.commit()
         run.batch.clear()
