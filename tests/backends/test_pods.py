@@ -158,7 +158,7 @@ def test_all_elements_become_as_many_words() -> None:
         ("$(steps.a.results.list[3])", "the result 'list' of part a has no '3'"),
         ("$(steps.a.results.map.x)", "the result 'map' of part a has no 'x'"),
         ("$(steps.a.results.bad.x)", "the result 'bad' of part a has no 'x'"),
-        ("$(steps.a.results.map[*])", "the result 'map' of part a is no JSON array"),
+        ("$(steps.a.results.map[*])", "the result 'map' of part a is not a JSON array"),
     ],
 )
 def test_what_is_not_there_is_a_failure_of_who_reads_it(text: str, message: str) -> None:

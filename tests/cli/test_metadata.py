@@ -36,7 +36,7 @@ WRONG = {
     "metadata: {generateName: bad_-}": "'bad_-' is no generateName",
     "metadata: {name: w, labels: {'a b': c}}": "'a b' is no key of a label",
     "metadata: {name: w, labels: {a: 'x y'}}": "'x y' is no value of a label",
-    "metadata: {name: w, labels: {a: 3}}": "'a' is no text",
+    "metadata: {name: w, labels: {a: 3}}": "'a' is not text",
     "metadata: {name: w, annotations: {a/b/c: d}}": "'a/b/c' is no key of an annotation",
 }
 RIGHT = (

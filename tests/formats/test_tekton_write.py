@@ -545,7 +545,7 @@ ASKS = Parameter(name="n", type=INT, default=1)
             "while loop",
         ),
         ([script("a", when=Expr.of("params.n > 3"))], "P851", "cannot be said with in and notin"),
-        ([script("a", when=Expr.of('params.n == 1 || params.s == "x"'))], "P851", "one of several things"),
+        ([script("a", when=Expr.of('params.n == 1 || params.s == "x"'))], "P851", "one of several values"),
         ([script("a", inputs=(value("x", "${{ params.n + 1 }}", INT),))], "P851", "worked out"),
         ([script("a"), script("b", needs=(Edge("a", BAD),))], "P852", "goes on when 'a' is errored, failed"),
         (

@@ -73,13 +73,13 @@ def test_one_type_may_stand_for_all_of_kubeflow_and_the_narrower_one_wins() -> N
     [
         ("queueconfig: {scheduler: slurm}", "queueconfig.scheduler", "no scheduler 'slurm'"),
         ("queueconfig: {schedular: yunikorn}", "queueconfig.schedular", "no field"),
-        ("queueconfig: {jobs: {type: ray}}", "queueconfig.jobs", "no list"),
-        ("queueconfig: {jobs: [ray]}", "queueconfig.jobs[0]", "no map"),
+        ("queueconfig: {jobs: {type: ray}}", "queueconfig.jobs", "not a list"),
+        ("queueconfig: {jobs: [ray]}", "queueconfig.jobs[0]", "not a map"),
         ("queueconfig: {jobs: [{gangscheduling: ''}]}", "queueconfig.jobs[0].type", "no type"),
         ("queueconfig: {jobs: [{type: rey}]}", "queueconfig.jobs[0].type", "no type of job"),
         ("queueconfig: {jobs: [{type: ray}, {type: Ray}]}", "queueconfig.jobs[1].type", "twice"),
         ("queueconfig: {jobs: [{type: ray, gang: x}]}", "queueconfig.jobs[0].gang", "no field"),
-        ("queueconfig: {jobs: [{type: ray, gangscheduling: 5}]}", "queueconfig.jobs[0].gangscheduling", "no text"),
+        ("queueconfig: {jobs: [{type: ray, gangscheduling: 5}]}", "queueconfig.jobs[0].gangscheduling", "not text"),
         (
             "queueconfig: {jobs: [{type: ray, gangscheduling: 'a=1'}]}",
             "queueconfig.jobs[0].gangscheduling",

@@ -44,7 +44,7 @@ def _words(document: Document, field: str) -> Iterator[Problem]:
     if given is None:
         return
     if not isinstance(given, Mapping):
-        yield document.problem(CODE, path, f"{field} are no map: the API server refuses them", "write `key: value`")
+        yield document.problem(CODE, path, f"{field} are not a map: the API server refuses them", "write `key: value`")
         return
     for key, value in given.items():
         here = f"{path}.{key}"
@@ -52,7 +52,7 @@ def _words(document: Document, field: str) -> Iterator[Problem]:
             message = f"{_shown(key)} is no key of {_a(word)}: the API server refuses it"
             yield document.problem(CODE, here, message, f"{_WORD_FIX}; a domain and '/' may stand before it")
         if value is not None and not isinstance(value, str):
-            message = f"the {word} {str(key)[:60]!r} is no text: the API server refuses it"
+            message = f"the {word} {str(key)[:60]!r} is not text: the API server refuses it"
             yield document.problem(CODE, here, message, f"write it in quotes: '{str(value)[:40]}'")
         elif field == "labels" and value and not _is_word(value):
             message = f"{_shown(value)} is no value of a label: the API server refuses it"

@@ -248,7 +248,7 @@ class _Builder:
         self.aliased += 1 + (len(value) // 100 if isinstance(value, str) else 0)
         if self.aliased > MAX_ALIASED:
             raise self.refused(
-                "P101", "aliases blow this document up beyond reason", "write the repeated parts out", mark
+                "P101", "the aliases of this document stand for too many values", "write the repeated parts out", mark
             )
         if isinstance(value, list):
             return [self.copy(item, mark) for item in value]

@@ -102,7 +102,7 @@ def queue_config(text: str, file: str, schedulers: Iterable[str], report: Report
     scheduler = _scheduler(document, prefix, data, tuple(schedulers), wrong, report)
     listed = data.get("jobs")
     if listed is not None and not isinstance(listed, list):
-        wrong.append(document.problem(WRONG, f"{prefix}jobs", "jobs is no list", "write `jobs:` as a list of types"))
+        wrong.append(document.problem(WRONG, f"{prefix}jobs", "jobs is not a list", "write `jobs:` as a list of types"))
         listed = []
     rules = _Rules(document, report, wrong)
     for number, one in enumerate(listed or ()):
@@ -142,7 +142,7 @@ class _Rules:
 
     def add(self, place: str, one: Any) -> None:
         if not isinstance(one, Mapping):
-            self._wrong(place, "a job is no map", "write `- type: ray`")
+            self._wrong(place, "a job is not a map", "write `- type: ray`")
             return
         for field in one:
             if field not in _FIELDS:
@@ -189,7 +189,7 @@ class _Rules:
         if given is None or given == "":
             return rule
         if not isinstance(given, str):
-            self._wrong(place, "gangscheduling is no text", f"write '{keys.TIMEOUT}=60 {keys.STYLE}=Hard'")
+            self._wrong(place, "gangscheduling is not text", f"write '{keys.TIMEOUT}=60 {keys.STYLE}=Hard'")
             return rule
         rule = replace(rule, gang=True)
         source = self.document.source(place)

@@ -275,7 +275,7 @@ def faults(pod: Data) -> Iterator[tuple[str, str, str]]:
     if user and not is_user_info(str(user)):
         yield (
             keys.USER_INFO,
-            "it is no JSON of a user and groups, so the user is nobody",
+            "it is not JSON of a user and groups, so the user is nobody",
             '{"user": "sue", "groups": []}',
         )
 

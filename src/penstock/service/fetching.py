@@ -62,7 +62,7 @@ def parts_of(store: Store, run: RunRecord, path: str, settings: Settings) -> lis
         fix = f"penstock show {about} shows how it ended"
         if state in ("running", "queued"):
             fix = f"{run.id} is running: penstock watch {run.id} waits for it"
-        raise NotFound(Problem("P581", f"{about} has given nothing", fix))
+        raise NotFound(Problem("P581", f"{about} has no output", fix))
     return parts
 
 

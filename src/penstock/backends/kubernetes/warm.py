@@ -36,7 +36,7 @@ MOST: Final = 64
 """Calls in a letter."""
 _SILENCE: Final = Problem(
     "P904",
-    "a warm pod runs, and no letter of it arrives in the artifact store",
+    "a warm pod runs, and none of its messages arrives in the artifact store",
     "see that PENSTOCK_KUBERNETES_VOLUME names what PENSTOCK_HOME is on, or that the URL of PENSTOCK_ARTIFACTS is the same store in the pods",
 )
 _log = logging.getLogger(__name__)

@@ -101,7 +101,7 @@ class PartReferences:
     def _array(self, part: Part, name: str) -> list[Any]:
         value = _loaded(self._result(part, name))
         if not isinstance(value, list):
-            raise ResultMissing(f"the result {name!r} of part {part.name} is no JSON array")
+            raise ResultMissing(f"the result {name!r} of part {part.name} is not a JSON array")
         return value
 
     def _result(self, part: Part, name: str) -> str:

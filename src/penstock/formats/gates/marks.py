@@ -82,7 +82,9 @@ def begin(document: Document) -> dict[str, Any]:
             raise refusal(document, "P868", path, f"the document has no {path}", f"write {path} as a mapping")
     for name in ("annotations", "labels"):
         if not isinstance(document.metadata.get(name) or {}, Mapping):
-            raise refusal(document, "P868", f"metadata.{name}", f"{name} is no mapping", f"write {name} as a mapping")
+            raise refusal(
+                document, "P868", f"metadata.{name}", f"{name} is not a mapping", f"write {name} as a mapping"
+            )
     found: dict[str, Any] = copied(document.data)
     return found
 
@@ -105,7 +107,7 @@ def finish(document: Document, gated: dict[str, Any], mark: Mapping[str, Any]) -
             document,
             "P868",
             "spec",
-            "the document has keys or values that are no plain text, numbers, lists or mappings",
+            "the document has keys or values that are not plain text, numbers, lists or mappings",
             "write keys as text, and dates in quotes",
         ) from None
     annotate(gated, {UNDO: way})
@@ -115,7 +117,7 @@ def finish(document: Document, gated: dict[str, Any], mark: Mapping[str, Any]) -
             document,
             "P864",
             "metadata.annotations",
-            f"the way back would take {size:,} bytes of annotations, and {MOST_ANNOTATED:,} are allowed",
+            f"the annotations that ungate needs would take {size:,} bytes, and {MOST_ANNOTATED:,} are allowed",
             "gate the pods instead (--by pods), or queue the workflow whole (--unit workflow)",
         )
     return gated
@@ -152,7 +154,7 @@ def take_back(document: Document) -> dict[str, Any]:
             document,
             "P866",
             f"metadata.annotations.{UNDO}",
-            "the way back, which the gate left in an annotation, cannot be read",
+            "the annotation that the gate left for ungate cannot be read",
             "go back to the document as it was before it was gated",
         )
     return restored

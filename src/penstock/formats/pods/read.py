@@ -141,7 +141,7 @@ class _PodReader:
             for kind in ("requests", "limits"):
                 for name in requests.unknown_amounts(part(one, "resources", kind)):
                     at = f"{here}.resources.{kind}.{name}"
-                    self.reader.changed(at, "this is no quantity; it is left out", "Write 2, 500m or 4Gi.")
+                    self.reader.changed(at, "this is not a quantity; it is left out", "Write 2, 500m or 4Gi.")
         return requests.resources_of(self.spec)
 
     def leftovers(self) -> dict[str, Any]:
@@ -319,7 +319,7 @@ class _PodReader:
             try:
                 found[str(key)] = base64.b64decode(str(value), validate=True).decode()
             except (binascii.Error, ValueError):
-                self.reader.changed("", f"{key} of {kind} {name} is no text; it is left out")
+                self.reader.changed("", f"{key} of {kind} {name} is not text; it is left out")
         return found | {str(key): scalar(value) for key, value in part(document.data, plain).items()}
 
     # -- volumes

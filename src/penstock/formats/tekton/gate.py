@@ -102,7 +102,9 @@ def gate(
     """The run, waiting. Raises DocumentError, P860 to P869."""
     check_choices(unit, by)
     if document.kind not in KINDS:
-        raise refusal(document, "P868", "kind", f"{document.kind or 'this'} is no run", "give a PipelineRun or TaskRun")
+        raise refusal(
+            document, "P868", "kind", f"{document.kind or 'this'} is not a run", "give a PipelineRun or TaskRun"
+        )
     report = Report() if report is None else report
     gated = begin(document)
     mark: dict[str, Any] = {"unit": unit, "by": by}
@@ -140,7 +142,7 @@ def _pending(document: Document, gated: dict[str, Any], report: Report) -> str:
             document,
             "P865",
             "spec.status",
-            f"the run is told {status!r}, so it cannot be told to wait",
+            f"spec.status is {status!r} already, so the run cannot be held back by it",
             "take spec.status out",
         )
     gated["spec"]["status"] = pending

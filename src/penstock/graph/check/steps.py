@@ -138,7 +138,7 @@ def _retry(context: Context, step: Step, where: str) -> None:
     if backoff.initial < 0 or backoff.factor < 1 or backoff.longest < 0 or not 0 <= backoff.jitter <= 1:
         context.report(
             "P231",
-            "this backoff makes no sense",
+            "this backoff has a value that is not allowed",
             "initial and longest ≥ 0, factor ≥ 1, jitter from 0 to 1",
             f"{where}.retry.backoff",
             source,

@@ -80,7 +80,7 @@ def executors(document: Document, spec: Path) -> int:
 def _counted(document: Document, spec: Path, key: str) -> int:
     text = _conf(document, spec)[key]
     if not _COUNT.match(text):
-        raise fields.wrong(document, (*spec, "sparkConf", key), f"{text[:60]!r} is no number", "write a number")
+        raise fields.wrong(document, (*spec, "sparkConf", key), f"{text[:60]!r} is not a number", "write a number")
     return int(text)
 
 

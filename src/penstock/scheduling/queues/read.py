@@ -61,7 +61,7 @@ def _inside(document: Document) -> Document:
     text = (document.data.get("data") or {}).get(FILE)
     where = f"data.{FILE}"
     if not isinstance(text, str):
-        raise DocumentError(document.problem(WRONG, where, f"{FILE} is no text", "write it with `|`"))
+        raise DocumentError(document.problem(WRONG, where, f"{FILE} is not text", "write it with `|`"))
     check_size(len(text), document.file)
     line = document.source("data").line
     found = read_text(text, f"{document.file} (data.{FILE}, from line {line})")

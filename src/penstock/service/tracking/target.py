@@ -117,7 +117,7 @@ def _split(url: str, where: str) -> tuple[str, str, str]:
         parts, host = urllib.parse.urlsplit(""), None
     if parts.scheme not in ("http", "https") or not host:
         fix = "give the URL of a tracking server, as in http://mlflow.lab:5000; PENSTOCK_MLFLOW=no tells none"
-        raise UserError(Problem("P911", f"{where} is no URL of the form http://host or https://host", fix))
+        raise UserError(Problem("P911", f"{where} is not a URL of the form http://host or https://host", fix))
     plain = urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
     return plain, urllib.parse.unquote(parts.username or ""), urllib.parse.unquote(parts.password or "")
 
@@ -157,10 +157,10 @@ def split(text: str) -> tuple[Mapping[str, str], str]:
 def _checked(document: Any) -> Mapping[str, str]:
     inside = document.get("mlflow") if isinstance(document, Mapping) else None
     if not isinstance(inside, Mapping) or set(document) != {"mlflow"}:
-        raise _wrong("stands beside something else, or is no map")
+        raise _wrong("stands beside something else, or is not a map")
     odd = sorted(map(str, set(inside) - {"url", "experiment"}))
     if odd or not isinstance(inside.get("url"), str) or not isinstance(inside.get("experiment", ""), str):
-        raise _wrong(f"has {odd[0]!r}, which is not known" if odd else "has no url, or one that is no text")
+        raise _wrong(f"has {odd[0]!r}, which is not known" if odd else "has no url, or one that is not text")
     return {name: str(value) for name, value in inside.items()}
 
 

@@ -67,7 +67,7 @@ def _hold(document: Document, gated: dict[str, Any]) -> str:
     if status == PENDING["TaskRun"]:
         return "user"
     if status:
-        said = f"the run is told {status!r}, so it cannot be told to wait"
+        said = f"spec.status is {status!r} already, so the run cannot be held back by it"
         raise refusal(document, "P865", "spec.status", said, "take spec.status out")
     gated["spec"]["status"] = PENDING["TaskRun"]
     return "penstock"

@@ -54,7 +54,7 @@ def gate(
     """The document with gates in it. Raises DocumentError, P860 to P869."""
     check_choices(unit, by)
     if document.kind not in KINDS:
-        raise refusal(document, "P868", "kind", f"{document.kind or 'this'} is no Argo workflow", "give a Workflow")
+        raise refusal(document, "P868", "kind", f"{document.kind or 'this'} is not an Argo workflow", "give a Workflow")
     report = Report() if report is None else report
     gated = begin(document)
     library = _without_gates(library)

@@ -21,7 +21,7 @@ from penstock.formats.documents import Document, Library
 from penstock.graph.model import Outcome, Output, Parameter
 
 _SELF: Final = ("id", "ip", "status", "exitCode", "startedAt", "finishedAt", "hostNodeName", "outputs")
-NO_TASK: Final = "there is no {{tasks.name}} here: what calls this template is no task, and Argo would wait for ever"
+NO_TASK: Final = "there is no {{tasks.name}} here: what calls this template is not a task, and Argo would wait for ever"
 _GUESSED: Final[Mapping[str, str]] = {
     "id": "the id of a node is the name of the run and of the step",
     "ip": "every step runs on this machine: its address is 127.0.0.1",

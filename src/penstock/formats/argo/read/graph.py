@@ -97,18 +97,18 @@ def _check_shape(builder: DefinitionBuilder) -> None:
     else:
         listed, path = template.body.get("steps"), f"{template.path}.steps"
     if not isinstance(listed, list):
-        notes.wrong(template.document, path, "P835", "this is no list", "give a list")
+        notes.wrong(template.document, path, "P835", "this is not a list", "give a list")
         return
     for number, one in enumerate(listed):
         here = f"{path}[{number}]"
         if template.kind == "dag":
             if not isinstance(one, Mapping):
-                notes.wrong(template.document, here, "P835", "this is no task", "give it a name and a template")
+                notes.wrong(template.document, here, "P835", "this is not a task", "give it a name and a template")
             continue
         inner = one.get("steps") if isinstance(one, Mapping) else one
         if not isinstance(inner, list):
             fix = "steps are a list of groups, and a group is a list of steps that start together: begin the line with `- - name:`"
-            notes.wrong(template.document, here, "P835", "this is no group of steps", fix)
+            notes.wrong(template.document, here, "P835", "this is not a group of steps", fix)
         elif not all(isinstance(step, Mapping) for step in inner):
             notes.wrong(
                 template.document, here, "P835", "not every one of these is a step", "give a name and a template"

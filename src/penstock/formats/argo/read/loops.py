@@ -48,7 +48,7 @@ def loop_of(raw: Mapping[str, Any], scope: CallScope, path: str) -> Items | None
         return _from_text(value, scope, here)
     if isinstance(value, list):
         return _listed(value, scope, here)
-    scope.notes.wrong(scope.document, here, "P835", "this is no list", "give a list of items")
+    scope.notes.wrong(scope.document, here, "P835", "this is not a list", "give a list of items")
     return (), LoopItems("text")
 
 
@@ -101,7 +101,7 @@ def _from_text(text: str, scope: CallScope, path: str) -> Items:
         found = None
     if not isinstance(found, list):
         scope.notes.wrong(
-            scope.document, path, "P835", f"{text.strip()[:60]!r} is no list in JSON", "write '[1, 2, 3]'"
+            scope.document, path, "P835", f"{text.strip()[:60]!r} is not a list in JSON", "write '[1, 2, 3]'"
         )
         return (), LoopItems("text")
     if any(isinstance(item, list | dict) and _has_spelled(item) for item in found):
@@ -170,7 +170,7 @@ def _bound(given: Mapping[str, Any], name: str, scope: CallScope, path: str) -> 
     here = f"{path}.{name}"
     if "{{" not in text:
         if not _WHOLE.match(text):
-            scope.notes.wrong(scope.document, here, "P835", f"{text[:40]!r} is no whole number", 'write "3"')
+            scope.notes.wrong(scope.document, here, "P835", f"{text[:40]!r} is not a whole number", 'write "3"')
             return Const(0)
         return Const(int(text))
     return Call("int", (node_of(text, scope, here),))

@@ -111,7 +111,7 @@ def _depends(text: str, site: CallSite, builder: DefinitionBuilder) -> tuple[lis
 def _no_task(name: str, site: CallSite, builder: DefinitionBuilder, path: str) -> None:
     fix = nearest(name, builder.sites).strip() or known_are(builder.sites)
     builder.context.notes.wrong(
-        builder.document, path, "P832", f"{site.name!r} waits for {name[:60]!r}, which is no task", fix
+        builder.document, path, "P832", f"{site.name!r} waits for {name[:60]!r}, which is not a task", fix
     )
 
 
@@ -134,7 +134,7 @@ def pruned(builder: DefinitionBuilder, sites: list[CallSite]) -> list[CallSite]:
         if name in builder.sites:
             return waits_for(builder.sites[name], builder)
         fix = nearest(name, builder.sites).strip() or known_are(builder.sites)
-        builder.context.notes.wrong(template.document, path, "P832", f"the target {name[:60]!r} is no task", fix)
+        builder.context.notes.wrong(template.document, path, "P832", f"the target {name[:60]!r} is not a task", fix)
         return []
 
     wanted = needed_for(known.split(), needs)

@@ -270,7 +270,7 @@ def _patched(
             scope.notes.lost(document, path, "what it says is only known when it runs; the pod is not patched")
         if not known or not known.strip():
             continue
-        patch, message = None, "it is no mapping"
+        patch, message = None, "it is not a mapping"
         try:
             patch, _ = read_yaml(known, document.file)
         except UserError as error:

@@ -211,7 +211,7 @@ def _retry_condition(text: str, scope: TextScope, path: str) -> Expr | None:
         return None
     if isinstance(node, Const) and not isinstance(node.value, bool):
         scope.notes.wrong(
-            scope.document, path, "P834", f"{text[:60]!r} is no condition", "compare something with lastRetry"
+            scope.document, path, "P834", f"{text[:60]!r} is not a condition", "compare something with lastRetry"
         )
         return None
     parts = _conjuncts(node)
@@ -295,7 +295,7 @@ def _semaphore(one: Mapping[str, Any], scope: TextScope, path: str, library: Lib
         scope.notes.changed(scope.document, path, message)
         return Lock(name=_named(one, f"database/{text_of(stored.get('key')) or ''}", scope, path))
     fix = "give it a configMapKeyRef or a database"
-    scope.notes.wrong(scope.document, path, "P835", "the semaphore says nothing of its size", fix)
+    scope.notes.wrong(scope.document, path, "P835", "the semaphore has no size", fix)
     return None
 
 

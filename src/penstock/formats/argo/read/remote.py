@@ -39,7 +39,7 @@ def resource_of(given: Mapping[str, Any], scope: TextScope, path: str, extra: di
     action = text_of(given.get("action")) or ""
     if action not in RESOURCE_ACTIONS:
         fix = f"use one of {', '.join(RESOURCE_ACTIONS)}.{nearest(action, RESOURCE_ACTIONS)}"
-        scope.notes.wrong(scope.document, f"{path}.action", "P835", f"{action[:40]!r} is no action", fix)
+        scope.notes.wrong(scope.document, f"{path}.action", "P835", f"{action[:40]!r} is not an action", fix)
         action = "create"
     manifest = _text(given, "manifest", scope, path)
     flags = given.get("flags")
@@ -87,7 +87,7 @@ def http_of(given: Mapping[str, Any], scope: TextScope, path: str, library: Libr
     """The request, and its timeout in seconds."""
     url = _text(given, "url", scope, path)
     if not url:
-        scope.notes.wrong(scope.document, f"{path}.url", "P835", "the request goes nowhere", "give it a url")
+        scope.notes.wrong(scope.document, f"{path}.url", "P835", "the request has no url", "give it a url")
     headers: dict[str, Value] = {}
     for number, one in items(given, "headers"):
         here = f"{path}.headers[{number}]"
@@ -120,7 +120,7 @@ def _body(given: Mapping[str, Any], scope: TextScope, path: str) -> Value:
     try:
         return base64.b64decode(coded, validate=True).decode()
     except (binascii.Error, ValueError):
-        scope.notes.lost(scope.document, f"{path}.bodyFrom", "a body that is no text is not sent from here")
+        scope.notes.lost(scope.document, f"{path}.bodyFrom", "a body that is not text is not sent from here")
         return None
 
 

@@ -403,7 +403,7 @@ def _count(value: Any, notes: Any, document: Document, path: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10_000_000:
-        notes.wrong(document, path, "P835", f"{str(value)[:40]!r} is no number of steps", "write 4")
+        notes.wrong(document, path, "P835", f"{str(value)[:40]!r} is not a number of steps", "write 4")
         return None
     return value or None
 
@@ -474,7 +474,7 @@ def outputs_of(builder: DefinitionBuilder) -> Iterator[Output]:
         here = template.scope("outputs", ARTIFACTS, name)
         file = file_of(one, scope, template.document, here)
         if file is None and one.get("optional") is not True:
-            notes.wrong(template.document, here, "P835", "the artifact comes from nowhere", "say from which step: from")
+            notes.wrong(template.document, here, "P835", "the artifact has no source", "say from which step: from")
         file = None if file is NOTHING else file
         absent: Any = None if one.get("optional") is True else MISSING
         yield Output(name=template.output_names[ARTIFACTS, name], type=ANY, value=file, default=absent)

@@ -588,5 +588,5 @@ def _phases(word: str, root: str) -> list[str]:
     if root == "workflow" and word == "failed":
         return ["Failed", "Error"]
     if word not in PHASES and word != "cancelled":
-        raise NotInArgo(f"Argo has no word for {word!r}")
+        raise NotInArgo(f"Argo has nothing for {word!r}")
     return [PHASES[word]] if word in PHASES else []

@@ -461,13 +461,13 @@ def foreign(workflow: Workflow, plains: Sequence[PodKind], known: Sequence[str],
     common = ("metadata", "pod", "container", "containers", "job", *known)
     for key, value in workflow.extra.items():
         for field in _said_by(key, value, common):
-            said = f"{target} has no word for what {key} calls {field}"
+            said = f"{target} has no field for what {key} calls {field}"
             report.lost(f"extra.{key}.{field}", said, source=workflow.source)
     for plain in plains:
         step = plain.step
         for key, value in step.extra.items():
             for field in _said_by(key, value, common):
-                said = f"{target} has no word for what {key} calls {field}"
+                said = f"{target} has no field for what {key} calls {field}"
                 report.lost(f"steps.{step.name}.extra.{key}.{field}", said, source=step.source)
 
 

@@ -617,7 +617,7 @@ def define(
     if key in definitions.names:
         return definitions.names[key]
     if len(definitions.names) >= MOST_DEFINITIONS or len(around.chain) > 50:
-        raise task.at.error("P833", "the pipelines in pipelines go on and on", "call fewer of them")
+        raise task.at.error("P833", "the pipelines are nested too deep", "call fewer of them")
     name = legal(task.task, definitions.names.values())
     definitions.names[key] = name
     reader = PipelineReader(context, spec, around, definitions)

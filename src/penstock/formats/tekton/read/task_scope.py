@@ -281,7 +281,7 @@ class TaskScope:
         if found is None and self.context.once(f"{self.call.step} {var.raw}"):
             self.context.report.changed(
                 self.call.spec.path,
-                f"{var.raw} stands for nothing here and is left as it is",
+                f"{var.raw} has no value here and is left as it is",
                 nearest(var.path[1], known).strip(),
                 self.call.spec.source,
             )

@@ -65,7 +65,7 @@ def _cel(at: Located, lookup: Lookup, report: Report) -> Node | None:
     def resolve(var: Var) -> Node:
         known = lookup(var)
         if known is None:
-            raise at.error("P832", f"{var.raw} stands for nothing here", "name a parameter or a result of a task")
+            raise at.error("P832", f"{var.raw} has no value here", "name a parameter or a result of a task")
         return node_of(known.value, known.type)
 
     text = at.word("cel")

@@ -316,7 +316,7 @@ class SpecWriter:
             made = self._function(action)
             self._hand_on(made, kept)
         else:
-            raise NotInTekton(f"Tekton has no word for a {action.kind} step")
+            raise NotInTekton(f"Tekton has no {action.kind} steps")
         printed = next((one for one in step.outputs if one.path == "/dev/stdout"), None)
         if printed is not None:
             made["stdoutConfig"] = {"path": f"$(results.{self.shop.result_name(printed.name)}.path)"}

@@ -242,7 +242,7 @@ class TextWriter:
         ):
             values = [value for one in found for value in _as_list(one["values"])]
             return {**found[0], "values": list(dict.fromkeys(values))}
-        raise NotInTekton(f"{show(node)[:160]}: one of several things, which `when` has no word for")
+        raise NotInTekton(f"{show(node)[:160]}: one of several values, which `when` cannot express")
 
     def _in(self, subject: Node, items: Iterable[Node], wanted: bool) -> dict[str, Any]:
         found = self._find(subject)

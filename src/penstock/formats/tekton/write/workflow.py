@@ -250,7 +250,7 @@ class _Writer:
         }
         fix = fixes.get(type(step.action))
         if fix is not None:
-            self._wrong("P850", step, f"{step.name!r}: Tekton has no word for a {step.action.kind} step", fix)
+            self._wrong("P850", step, f"{step.name!r}: Tekton has no {step.action.kind} steps", fix)
         if step.loop is not None:
             self._wrong(
                 "P850", step, f"{step.name!r}: a while loop", "loop inside the program, or run it with Penstock"
@@ -260,7 +260,7 @@ class _Writer:
             self._wrong("P850", step, f"{step.name!r}: a task of Tekton is one pod, not {step.replicas}", fix)
         if step.trigger is not None:
             fix = "use `when` over results, or move the step to on_exit"
-            self._wrong("P852", step, f"{step.name!r}: it hangs on how other steps ended", fix)
+            self._wrong("P852", step, f"{step.name!r}: it depends on how other steps ended", fix)
         if final:
             self._check_handler(step)
         else:
