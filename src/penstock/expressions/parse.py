@@ -36,6 +36,10 @@ class ExpressionError(ValueError):
         self.position = position
 
 
+class UnknownFunction(ExpressionError):
+    """A function or method that this language has not."""
+
+
 # -- the tree ---------------------------------------------------------------------------------------------------------
 
 
@@ -363,7 +367,7 @@ class _Parser:
                 raise ExpressionError(f"{name} takes a variable and an expression: list.{name}(x, ...)", start)
             return Macro(name, of, args[0].id, args[1])
         if name not in METHODS:
-            raise ExpressionError(f"there is no method {name}(); there are {', '.join((*METHODS, *MACROS))}", start)
+            raise UnknownFunction(f"there is no method {name}(); there are {', '.join((*METHODS, *MACROS))}", start)
         if len(args) != METHODS[name]:
             raise ExpressionError(f"{name}() takes {METHODS[name]} argument(s), {len(args)} given", start)
         return Call(name, args, of)
@@ -396,7 +400,7 @@ class _Parser:
         args = self.list_until(")")
         arity = FUNCTIONS.get(name)
         if arity is None:
-            raise ExpressionError(f"there is no function {name}().{nearest(name[:80], FUNCTIONS)}", start)
+            raise UnknownFunction(f"there is no function {name}().{nearest(name[:80], FUNCTIONS)}", start)
         low, high = (arity, arity) if isinstance(arity, int) else arity
         if not low <= len(args) <= high:
             number = low if low == high else f"{low} to {high}"

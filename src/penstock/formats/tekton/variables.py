@@ -110,7 +110,7 @@ def compile_cel(text: str, resolve: Callable[[Var], Node]) -> Node:
         message = str(error)
         for name, raw in raws.items():
             message = message.replace(name, raw)
-        raise ExpressionError(message, min(origin + error.position - begin, len(text))) from None
+        raise type(error)(message, min(origin + error.position - begin, len(text))) from None
     if not values:
         return tree
     names = re.compile(f"({stem}[0-9]+_)")

@@ -38,6 +38,10 @@ _TOKEN = re.compile(
 _WORDS = {"and": "&&", "or": "||", "not": "!"}
 
 
+class UnknownTask(ExpressionError):
+    """The text names a task that is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Depends:
     """The dependencies of a task."""
@@ -198,7 +202,7 @@ class _Parser:
     def task(self) -> _Formula:
         name, result, start = self.token, self.result, self.start
         if name not in self.names:
-            raise ExpressionError(f"there is no task {name[:140]!r}.{nearest(name[:140], self.names)}", start)
+            raise UnknownTask(f"there is no task {name[:140]!r}.{nearest(name[:140], self.names)}", start)
         if result and result not in RESULTS:
             raise ExpressionError(f"a task has no result {result[:80]!r}.{nearest(result[:80], RESULTS)}", start)
         self.tasks[name] = None

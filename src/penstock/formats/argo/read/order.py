@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.errors import known_are, nearest
 from penstock.expressions.parse import Binary, Const, Expr, ExpressionError, ListOf, Node, reference, replace
-from penstock.formats.argo.language.depends import compile_depends, needed_for
+from penstock.formats.argo.language.depends import UnknownTask, compile_depends, needed_for
 from penstock.formats.argo.read.builder import CallScope, DefinitionBuilder
 from penstock.formats.argo.read.steps import CallSite, StepBuilder
 from penstock.formats.argo.read.template import text_of
@@ -82,7 +82,7 @@ def _depends(text: str, site: CallSite, builder: DefinitionBuilder) -> tuple[lis
     try:
         found = compile_depends(text, builder.sites, builder.tolerant)
     except ExpressionError as error:
-        lost = "there is no task" in str(error)
+        lost = isinstance(error, UnknownTask)
         message = (
             str(error) if lost else f"{text.strip()[:80]!r} cannot be read at character {error.position + 1}: {error}"
         )

@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.expressions.parse import Binary, Const, Expr, ExpressionError, Index, Node, Unary, reference
+from penstock.expressions.parse import (
+    Binary,
+    Const,
+    Expr,
+    ExpressionError,
+    Index,
+    Node,
+    Unary,
+    UnknownFunction,
+    reference,
+)
 from penstock.expressions.satisfy import never
 from penstock.expressions.types import ANY
 from penstock.formats.report import Report
@@ -72,7 +82,7 @@ def _cel(at: Located, lookup: Lookup, report: Report) -> Node | None:
     try:
         return compile_cel(text, resolve)
     except ExpressionError as error:
-        if "there is no function" in str(error) or "there is no method" in str(error):
+        if isinstance(error, UnknownFunction):
             report.lost(f"{at.path}.cel", f"{text}: {error}", "use input, operator and values", at.source)
             return None
         raise at.at("cel").error("P834", f"{text[:120]}: {error}", "correct the expression") from None
