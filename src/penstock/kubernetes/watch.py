@@ -17,6 +17,8 @@ from penstock.kubernetes.cache import Change, ObjectCache
 from penstock.kubernetes.client import ApiError, Client, WatchStream
 from penstock.kubernetes.log import Log
 
+_chance = random.Random()
+"""Of our own: threads of a library leave the random numbers of its users alone."""
 State = Literal["starting", "synced", "absent", "refused"]
 FIRST, LONGEST = 0.2, 30.0
 """Seconds between two attempts after errors: doubled each time."""
@@ -124,7 +126,7 @@ class Watcher:
     def _follow(self) -> None:
         began = time.monotonic()
         # The server ends it; not all kinds at the same moment.
-        seconds = max(1, int(self._seconds * random.uniform(0.8, 1.2)))
+        seconds = max(1, int(self._seconds * _chance.uniform(0.8, 1.2)))
         stream = self._client.watch(self.cache.resource, self._version, namespace=self._namespace, seconds=seconds)
         with stream:
             with self._lock:
@@ -189,7 +191,7 @@ class Watcher:
         self._state, self.problem, self._version, self._failures = "absent", "", "", 0
         for change in self.cache.replace((), ""):
             self._changed(change)
-        self._stopped.wait(self._absent * random.uniform(0.8, 1.2))
+        self._stopped.wait(self._absent * _chance.uniform(0.8, 1.2))
 
     def _wait_after(self, problem: str) -> None:
         if self._stopped.is_set():
@@ -201,5 +203,5 @@ class Watcher:
     def _wait(self, really: bool = True) -> None:
         if really:
             self._good_since = None
-            self._stopped.wait(min(LONGEST, FIRST * 2.0 ** min(self._failures, 20)) * random.uniform(0.5, 1.0))
+            self._stopped.wait(min(LONGEST, FIRST * 2.0 ** min(self._failures, 20)) * _chance.uniform(0.5, 1.0))
             self._failures += 1

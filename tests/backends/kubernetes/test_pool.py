@@ -16,14 +16,16 @@ import pytest
 
 from penstock.artifacts.blobs import Blobs
 from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted
-from penstock.backends.kubernetes import pool
-from penstock.backends.kubernetes.cluster import JOBS, PODS
+from penstock.backends.kubernetes import names, pool
+from penstock.backends.kubernetes.cluster import JOBS, PODS, Cluster
 from penstock.graph import model
 from penstock.graph.model import Outcome
+from penstock.kubernetes.client import Client
+from penstock.kubernetes.objects import uid_of
 from tests.backends.harness import Play, bundle_of, function_step, spec_of
 from tests.backends.kubernetes.fake_cluster import NAMESPACE, FakeCluster
 from tests.backends.kubernetes.test_backend import live
-from tests.controller.fake_api import wait_for
+from tests.controller.fake_api import FakeApi, wait_for
 
 
 def square(x: int) -> int:
@@ -289,6 +291,22 @@ def test_an_engine_without_warm_pods_goes_on_with_theirs_too(
     monkeypatch.setenv("PENSTOCK_KUBERNETES_POD_REUSE", "0")
     [ended] = told_by_the_next(tmp_path, *specs_of(tmp_path, mark, given, step=step, attempt=2, since=1))
     assert ended.outcome is Outcome.SUCCEEDED and marks(place) == "x" and cluster.names() == []
+
+
+def test_warm_jobs_that_were_listed_are_known_before_the_watch_begins() -> None:
+    """A Job that is not known counts as deleted, and what its pod does as lost."""
+    api = FakeApi(JOBS, PODS)
+    labels = {names.STORE: "mine", names.POOL: "shape"}
+    api.put(JOBS, {"metadata": {"name": "warm", "namespace": NAMESPACE, "labels": labels}})
+    seen = Cluster(Client(api.connection()), NAMESPACE, "mine", "engine", lambda _: None)
+    try:
+        [job] = seen.warm_jobs()
+        known = seen.job("warm")
+        assert known is not None and uid_of(known) == uid_of(job)
+    finally:
+        seen.start()
+        seen.close()
+        api.stop()
 
 
 def told_by_the_next(home: Path, *specs: AttemptSpec) -> list[AttemptEnded]:

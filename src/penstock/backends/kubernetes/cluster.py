@@ -203,7 +203,10 @@ class Cluster:
     def warm_jobs(self) -> list[Object]:
         """The Jobs of all warm pods of this store, also of other engines. Raises ApiError."""
         selector = f"{self._jobs.resource.selector},{names.POOL}"
-        return list(self.client.list(JOBS, self.namespace, selector=selector, keep=slim_job).items)
+        found = list(self.client.list(JOBS, self.namespace, selector=selector, keep=slim_job).items)
+        for job in found:
+            self._jobs.put(job)  # the watch may not have begun yet, and one that it does not have counts as deleted
+        return found
 
     # -- writes
 

@@ -19,6 +19,8 @@ from penstock.errors import UserError
 from penstock.kubernetes.client import ApiError, Client
 from penstock.kubernetes.log import Log
 
+_chance = random.Random()
+"""Of our own: threads of a library leave the random numbers of its users alone."""
 LEASES = ApiResource("coordination.k8s.io/v1", "Lease", "leases")
 ADDRESS = "penstock/address"
 """The annotation that says where the holder answers the other replicas. A Lease has no field for it."""
@@ -110,7 +112,7 @@ class Elector:
     def run(self, started: Callable[[], None]) -> None:
         try:
             while not self._attempt():
-                if self._stopped.wait(self._terms.retry * random.uniform(1.0, 2.2)):
+                if self._stopped.wait(self._terms.retry * _chance.uniform(1.0, 2.2)):
                     return
             if self._stopped.is_set():
                 return

@@ -136,6 +136,8 @@ class Manager:
         self._faults: OrderedDict[Key, float] = OrderedDict()
         """When an Event last told that a workflow cannot be handled."""
         self._threads: list[threading.Thread] = []
+        self._starting = threading.Lock()
+        """Held while workers are started: they are, or are not, when `run` ends."""
         self._material: Material | None = None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics_page}
         self._health = health_server(settings.health_host, settings.health_port, pages, self._log)
@@ -251,10 +253,11 @@ class Manager:
         for key in keys:
             if key is not None:
                 self._queue.add(key)
-        for number in range(self._settings.workers):
-            thread = threading.Thread(target=self._work, name=f"worker-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        with self._starting:
+            for number in range(0 if self._stop.is_set() else self._settings.workers):
+                thread = threading.Thread(target=self._work, name=f"worker-{number}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
 
     def _leads(self) -> bool:
         return not self._stop.is_set() and (not self._settings.elect or self._elector.leads)
@@ -264,7 +267,9 @@ class Manager:
         self._stop.set()
         self._queue.close()
         deadline = time.monotonic() + 20
-        for thread in list(self._threads):
+        with self._starting:  # the election may just have been won
+            threads = list(self._threads)
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         acted, self._acting = self._acting, False
         self._elector.stop()
