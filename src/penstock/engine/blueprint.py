@@ -145,8 +145,10 @@ class StepPlan:
         self.private = not step.cache.enabled or (
             not self.keyed
             and (
-                isinstance(step.action, Suspend | Http | Resource | Nested)
-                or any(mount.scope == "run" for mount in step.mounts)  # a folder that tasks share
+                isinstance(step.action, (Suspend, Http, Resource, Nested))
+                or (
+                    bool(step.mounts) and any(mount.scope == "run" for mount in step.mounts)
+                )  # a folder that tasks share
             )
         )
         self.prefix = b"" if self.private or self.keyed else self._prefix(prefixes, plain)
@@ -163,8 +165,8 @@ class StepPlan:
             assert isinstance(action, Function)
             alike = (action.code, action.module, action.name, step.outputs, step.replicas, step.cache.version)
             try:
-                if alike in known:
-                    return known[alike]
+                if (prefix := known.get(alike)) is not None:
+                    return prefix
             except TypeError:  # a default that is a list
                 alike = None
         found = canonical(_identity(step, self.static)).encode("utf-8", "surrogatepass")
@@ -260,9 +262,10 @@ class StepPlan:
     def ordered(self, inputs: Mapping[str, Any], view: Mapping[str, Any], item: Any, fetch: Fetch) -> Step:
         """The step as a backend gets it: with a path for each file that is given to a command without one, and with what only
         the engine knows put into the expressions that are evaluated when the answer is there."""
-        if isinstance(self.step.action, Http | Resource):
+        action = self.step.action
+        if isinstance(action, (Http, Resource)):
             return self._bound({**view, "inputs": Loaded(inputs, fetch), **({} if item is None else {"item": item})})
-        if not isinstance(self.step.action, Container | Script | Pod):
+        if not isinstance(action, (Container, Script, Pod)):
             return self.step
         step = self._pathed(inputs)
         if not self.laid:
@@ -395,7 +398,7 @@ def passed_on(value: Any, scope: Mapping[str, Any]) -> Any:
     is not opened. Raises EvaluationError."""
     if isinstance(value, Expr):
         return _passed_on(value.node, scope)
-    if isinstance(value, tuple | list):
+    if isinstance(value, (tuple, list)):
         return [passed_on(item, scope) for item in value]
     if isinstance(value, dict):
         return {key: passed_on(item, scope) for key, item in value.items()}
@@ -481,7 +484,7 @@ def _getter(value: Any) -> tuple[int, Any]:
         return _EXPR, value
     if any(True for _ in expressions(value)):
         return _EXPR, value
-    return _CONST, resolve(value, {}) if isinstance(value, tuple | dict) else value
+    return _CONST, resolve(value, {}) if isinstance(value, (tuple, dict)) else value
 
 
 def _identity(step: Step, static: bool) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class Dispatcher:
         try:
             if task.tries:
                 run.state.renew(task)
-            spec = self._spec(run, task)
+            spec = self._spec(run, task, own.since)
         except (EvaluationError, KeyError, IndexError, TypeError) as error:
             self._end(run, task, AttemptEnded(id="", outcome=Outcome.ERRORED, message=said(error)))
             return
@@ -136,7 +136,7 @@ class Dispatcher:
         run.row(task, "running")
         self._unstarted.setdefault(lane, []).append(spec)
 
-    def _spec(self, run: ActiveRun, task: Task) -> AttemptSpec:
+    def _spec(self, run: ActiveRun, task: Task, since: int) -> AttemptSpec:
         """Raises EvaluationError."""
         step = task.step
         if not run.dry:
@@ -148,7 +148,7 @@ class Dispatcher:
             run=run.record.id,
             task=task.path,
             attempt=task.attempt,
-            since=execution(task).since,
+            since=since,
             step=step,
             action=task.action,
             inputs=task.inputs,

@@ -26,6 +26,9 @@ class Lane:
     def __len__(self) -> int:
         return len(self._ahead) + len(self._heap)
 
+    def __bool__(self) -> bool:
+        return bool(self._heap or self._ahead)
+
     @property
     def head(self) -> Entry:
         return self._ahead[0] if self._ahead else self._heap[0][3]

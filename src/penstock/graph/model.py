@@ -464,11 +464,11 @@ def expressions(value: Value) -> Iterator[Expr]:
         for part in value.parts:
             if isinstance(part, Expr):
                 yield part
-    elif isinstance(value, tuple | list):
+    elif isinstance(value, (tuple, list)):
         if len(value) > 1024 and set(map(type, value)) <= _PLAIN:
             return  # a million loop items must not be walked one by one
         for item in value:
-            if not isinstance(item, str | int | float):
+            if not isinstance(item, (str, int, float)):
                 yield from expressions(item)
     elif isinstance(value, dict):
         for item in value.values():

@@ -88,7 +88,7 @@ def amounts(vector: Mapping[str, int]) -> dict[str, str]:
 
 
 def forms_stage(planned: Planned) -> bool:
-    return not isinstance(planned.step.action, Suspend | Http | Nested)
+    return not isinstance(planned.step.action, (Suspend, Http, Nested))
 
 
 def stages(level: Level, workflow: Workflow) -> list[Stage]:

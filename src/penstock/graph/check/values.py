@@ -100,7 +100,7 @@ def _check_type(context: Context, value: Value, wanted: Type, scope: ReadScope, 
     except TypeMismatch as error:
         context.report("P220", str(error), "make the types fit", scope.at(field), scope.source)
         return ANY
-    computed = isinstance(value, Expr | Template)
+    computed = isinstance(value, (Expr, Template))
     if not types.fits(found, wanted) and (computed or not types.accepts(wanted, value)):
         given = value.text if isinstance(value, Expr) else brief(value)
         context.report(
