@@ -38,6 +38,7 @@ from penstock.author.compiler.while_loops import WhileLoops
 from penstock.author.errors import author_error
 from penstock.author.jobs import to_job
 from penstock.author.options import seconds
+from penstock.author.values import holds_secret
 from penstock.errors import Source
 from penstock.expressions.parse import ExpressionError, parse, reference
 from penstock.expressions.types import ANY, Type
@@ -151,6 +152,10 @@ class FunctionCompiler:
             raise refusals.error("P311", where, f"{str(given)!r} has no meaning in a workflow", "name each parameter")
         if given.default is given.empty:
             return Parameter(name=given.name, type=type_)
+        if holds_secret(given.default):
+            message = f"the default of {given.name} holds a secret, and the parameters of a run are recorded"
+            fix = f"leave out the parameter, and write secret(…) where a task is called: fetch({given.name}=secret(…))"
+            raise refusals.error("P307", where, message, fix)
         wrong = misfit(given.name, given.default, hint) if hint is not Any else None
         if wrong is not None:
             raise refusals.error("P402", where, f"the default of {given.name} is {wrong}", wrong.fix)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.artifacts.plain import member_value, plain
-from penstock.author.values import is_secret
+from penstock.author.values import holds_secret, is_secret, to_text
 from penstock.expressions import types
 from penstock.expressions.parse import Binary, Call, Choice, Const, Expr, Index, ListOf, MapOf, Node, Unary
 from penstock.expressions.template import Template
@@ -81,11 +81,14 @@ Condition = bool | Node
 
 
 def constant_value(value: Any) -> Value:
-    """A Python constant as a Value. Raises NoValue. Text stays text: `${{` has no meaning inside a @workflow function."""
+    """A Python constant as a Value. Raises NoValue. Text stays text: `${{` has no meaning inside a @workflow function, but for a text
+    that was made with a secret, `f"Bearer {secret('TOKEN')}"` outside of it."""
     if isinstance(value, enum.Enum):
         return constant_value(member_value(value))
     if isinstance(value, float) and not math.isfinite(value):
         raise NoValue(str(value))
+    if isinstance(value, str) and holds_secret(value):
+        return to_text(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, range):
