@@ -141,7 +141,8 @@ class FunctionCompiler:
         params = []
         for given in inspect.signature(function).parameters.values():
             param = self._parameter(given, hints.get(given.name, Any))
-            self.context.scopes.bind(param.name, Dynamic(reference("params", param.name), param.type))
+            hint = hints.get(param.name)
+            self.context.scopes.bind(param.name, Dynamic(reference("params", param.name), param.type, hint))
             params.append(param)
         return tuple(params)
 

@@ -106,7 +106,8 @@ class LexicalScope:
             case Static():
                 return symbol
             case _:
-                return self.builder.parameter(name, to_value(symbol), type_of(symbol))
+                inside = self.builder.parameter(name, to_value(symbol), type_of(symbol))
+                return dataclasses.replace(inside, declared=getattr(symbol, "declared", None))
 
     def is_local(self, name: str) -> bool:
         return name in self.local or (self.outer is not None and self.outer.is_local(name))

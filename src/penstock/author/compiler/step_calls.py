@@ -6,6 +6,7 @@ import ast
 import copy
 import dataclasses
 import inspect
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -67,7 +68,10 @@ class StepCalls:
         self._scopes.emit(dataclasses.replace(step, each=each, when=when or step.when))
         if path[-1] == "outputs" and isinstance(callee, Authored) and not callee.graph.outputs:
             return Static(None) if each is None else Unbound(f"what {step.name} returns")
-        return Dynamic(reference(*path), list_of(type_) if each is not None else type_)
+        hint = callee.hints.get("return") if isinstance(callee, TaskFunction) else None
+        if each is None:
+            return Dynamic(reference(*path), type_, hint)
+        return Dynamic(reference(*path), list_of(type_), None if hint is None else types.GenericAlias(list, (hint,)))
 
     def _check_arguments(self, node: ast.Call) -> None:
         for arg in node.args:
@@ -91,11 +95,11 @@ class StepCalls:
 
     def _task(self, node: ast.Call, task: TaskFunction[..., Any]) -> _CalledStep:
         given = self._bind(node, task.signature, task.name)
-        types = {name: to_type(hint) for name, hint in task.hints.items()}
+        known = {name: to_type(hint) for name, hint in task.hints.items()}
         inputs = (
-            *self._inputs(task.name, given, types, task.hints),
+            *self._inputs(task.name, given, known, task.hints),
             *(
-                Input(name=name, value=constant_value(default), type=types.get(name, ANY))
+                Input(name=name, value=constant_value(default), type=known.get(name, ANY))
                 for name, default in task.secret_defaults.items()
                 if name not in given
             ),

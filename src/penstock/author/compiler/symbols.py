@@ -14,7 +14,7 @@ import enum
 import math
 import pathlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.artifacts.plain import member_value, plain
@@ -44,6 +44,8 @@ class Dynamic:
 
     node: Node
     type: Type
+    declared: Any = field(default=None, compare=False)
+    """The annotation, where there is one: types of the graph do not tell the members of an Enum from their values."""
 
 
 @dataclass(frozen=True, slots=True)
