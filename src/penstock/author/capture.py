@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.author.annotations import hints_of
+from penstock.artifacts.rebuild import hints_of
 from penstock.author.code_digest import code_digest
 from penstock.errors import Source
 from penstock.expressions.parse import Expr, path_of

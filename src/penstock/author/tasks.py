@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, get_args, overload
 
 from penstock.artifacts.finish import finishing
-from penstock.author.annotations import hints_of, to_type
+from penstock.artifacts.rebuild import hints_of
+from penstock.author.annotations import to_type
 from penstock.author.capture import module_of, recorded
 from penstock.author.errors import author_error, or_broken
 from penstock.author.jobs import BaseJob, Inputs, JobSource, plain_call, usable_name

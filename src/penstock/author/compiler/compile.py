@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from penstock.author.annotations import hints_of, misfit, to_type
+from penstock.artifacts.rebuild import hints_of
+from penstock.author.annotations import misfit, to_type
 from penstock.author.capture import compiled
 from penstock.author.compiler.assignments import Assignments
 from penstock.author.compiler.axes import Axes
