@@ -196,7 +196,7 @@ def flow(c: Color = Color.RED, level: Level = Level.HIGH, pair: Pair = Pair.B):
         a = "not red"
     made = same(c)
     names = [show(one.name) for one in all_of(2) if one.value != "red"]
-    if made.value == "red" or level.name == "LOW":
+    if made.value == "red" or level.name == "LOW" or (c in (Color.BLUE,) and c not in [Color.RED]):
         b = c.value + level.name + pair.name
     else:
         b = c.name
@@ -205,6 +205,10 @@ def flow(c: Color = Color.RED, level: Level = Level.HIGH, pair: Pair = Pair.B):
 @workflow
 def unequal(c: Color = Color.RED):
     return "OTHER" == c
+
+@workflow
+def outside(c: Color = Color.RED):
+    return c in [Color.RED, "OTHER"]
 """
 
 
@@ -225,6 +229,8 @@ def test_a_member_is_never_equal_to_something_else(other: str, fix: str) -> None
     made = module(MEMBERS.replace('"OTHER"', other))
     with pytest.raises(AuthorError, match=f"P312 a member of an Enum is never equal.*{fix}"):
         made.unequal.graph
+    with pytest.raises(AuthorError, match=f"P312 a member of an Enum is never equal.*{fix}"):
+        made.outside.graph
 
 
 def test_what_a_function_returns_is_one_of_its_values(inline: LocalRunner) -> None:

@@ -283,7 +283,7 @@ def holds_secret(thing: Any) -> bool:
     if isinstance(thing, str):
         return "${{ secrets" in thing
     if isinstance(thing, list | tuple):
-        return any(map(holds_secret, thing))
+        return any(holds_secret(item) for item in thing if type(item) not in (int, float, bool))
     if isinstance(thing, Mapping):
         return any(map(holds_secret, thing.values()))
     return is_secret(thing)

@@ -124,7 +124,10 @@ class Conditions:
                 )
                 raise self._refusals.error("P311", node, message, fix)
             sign = _EQUALITY[sign]
-        instead = never_equal(left[1], right[1]) if sign in ("==", "!=") else None
+        others = [right[1]] if sign in ("==", "!=") else []
+        if sign in ("in", "not in") and isinstance(right[1], Static) and isinstance(right[1].value, list | tuple):
+            others = [Static(item) for item in right[1].value]
+        instead = next((found for other in others if (found := never_equal(left[1], other)) is not None), None)
         if instead is not None:
             message = "a member of an Enum is never equal to something else"
             raise self._refusals.error("P312", node, message, instead)
