@@ -110,6 +110,14 @@ BODIES = [
     "n = 0\nwhile n < 5:\n    n = inc(n)\n    if n > 1:\n        if n == 3:\n            break\n        if even(n):\n            continue\n    n = n + 1\nelse:\n    n = 100\nreturn n",
     "out = []\nfor v in xs:\n    if v < 0:\n        continue\n    out.append(inc(v))\nreturn out",
     "n = 0\nm = 0\nfor v in xs:\n    m = 0\n    while m < 9:\n        m = inc(m)\n        if m > v:\n            break\n    if m == 3:\n        break\n    n = n + m\nreturn [n, m]",
+    # rounds over constants that decide in the run: written out if they are few
+    "n = 0\nfor v in range(30):\n    n = inc(n)\n    if n > 17 + x:\n        break\nelse:\n    n = -1\nreturn n",
+    "n = 0\nm = 0\nfor v in range(20):\n    n = inc(n + v)\n    if n > 60:\n        m = n\n        break\n    if even(n):\n        continue\n    m = inc(m)\nreturn [n, m]",
+    "n = x\nfor v in range(25):\n    if n % 2 == 0:\n        n = inc(n + v)\n    else:\n        n = n + 1\nreturn n",
+    "n = x\nfor v in [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]:\n    n = inc(n) + v if n < 20 else n\nreturn n",
+    "n = 0\nlast = 0\nfor v in range(12):\n    n = inc(n)\n    last = v\n    if n > 2 + x:\n        break\nreturn [n, last]",
+    "n = x\nfor w in ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i']:\n    if w in ws or n > 3:\n        n = inc(n)\nreturn n",
+    "out = []\nn = 0\nfor v in range(9):\n    for u in range(9):\n        if n < 40 and u > v:\n            n = inc(n)\n    if n > 30:\n        break\nreturn n",
     # loops that call no task
     "out = []\nfor v in xs:\n    out.append(v)\nreturn out",
     "out = []\nfor v in upto(x):\n    if v != 1:\n        out.append(v * x)\nreturn out",

@@ -98,7 +98,8 @@ def types_of(given: Mapping[str, str]) -> tuple[model.Output, ...]:
 
 
 def function_step(function: Callable[..., Any], returns: str = "any", **more: Any) -> model.Step:
-    from penstock.author.annotations import hints_of, to_type
+    from penstock.artifacts.rebuild import hints_of
+    from penstock.author.annotations import to_type
 
     action = model.Function(
         module=function.__module__, name=function.__qualname__, code=recorded(function), env=more.pop("env", {})

@@ -82,15 +82,27 @@ def test_one_that_was_cut_off_is_made_again(penstock: Run, tmp_path: Path, size:
     assert result(penstock, "-p", "salt=1") == expected + 1
 
 
-@pytest.mark.parametrize("place", ["/dev/zero", "pipe"])
-def test_a_parameter_is_a_file(penstock: Run, tmp_path: Path, place: str) -> None:
-
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("/dev/zero", "only regular files and folders are taken"),
+        ("pipe", "only regular files and folders are taken"),
+        ("folder", "folder/pipe is a named pipe; only regular files and folders are taken"),
+        ("/proc/self/mem", "/proc/self/mem cannot be read"),
+    ],
+)
+def test_a_parameter_is_a_file(penstock: Run, tmp_path: Path, place: str, why: str) -> None:
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "folder" / "pipe")
     (tmp_path / "flow.py").write_text(
         FLOW.replace("SIZE", "1") + "\n@workflow\ndef other(table: Path):\n    return total(table, 0)\n"
     )
     refused = penstock("run", "flow.py:other", "-p", f"table={place}")
-    assert refused.code == 2 and "P425" in refused.err and "only regular files and folders are taken" in refused.err
+    assert refused.code == 2 and "P425" in refused.err and why in refused.err
+    assert "P485" in penstock("run", "flow.py:other", "--params", "/dev/zero").err, (
+        "of a file of parameters not more than can be"
+    )
 
 
 def test_a_limit_is_a_size(penstock: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.local import guard
 from penstock.store.sql import open_store
 from tests.cli.conftest import Result
 
@@ -92,6 +94,59 @@ def test_folders_that_are_empty_in_an_image_are_not_those_of_this_machine(pensto
         assert store.runs.newest(limit=1)[0].state == "succeeded"
 
 
+WRITES = """
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: writes}
+spec:
+  entrypoint: main
+  templates:
+  - name: main
+    steps: [[{name: a, template: a}], [{name: b, template: b}]]
+  - name: a
+    outputs: {artifacts: [{name: out, path: /data/out}]}
+    script:
+      image: i
+      command: [sh]
+      source: |
+        set -e
+        mkdir -p /data/out one two && echo 1 >one/file && mv one/file two/file && ln -s file two/link && rm -r one
+        echo 2 >/dev/null && echo 3 >/tmp/penstock-made && cat /tmp/penstock-made && test "$(ls $TMPDIR)" = penstock-made
+        mktemp && mkfifo pipe && cp two/file /data/out/file && : >two/file && cat /etc/passwd >/dev/null
+  - name: b
+    script: {image: i, command: [sh], source: "test ! -e /tmp/penstock-made && (cd OUTSIDE && echo 1 >made)"}
+"""
+unlocked = pytest.mark.skipif(not guard.is_on({}), reason="this kernel cannot keep processes from writing")
+
+
+@unlocked
+def test_what_a_manifest_writes_stays_in_its_own_folder(
+    penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = Path.home() / f".penstock-test-{os.getpid()}"
+    outside.mkdir()
+    try:
+        (tmp_path / "writes.yaml").write_text(WRITES.replace("OUTSIDE", str(outside)))
+        refused = penstock("run", "writes.yaml", "--on", "container=process")
+        assert refused.code == 3 and "PENSTOCK_HOST_WRITES=yes" in refused.err
+        with open_store(str(tmp_path / ".penstock")) as store:
+            assert {row.task: row.state for row in store.runs.tasks(1)} == {"a": "succeeded", "b": "failed"}
+        assert not list(outside.iterdir()) and not os.path.lexists("/tmp/penstock-made")
+        (tmp_path / "the-engine-itself").write_text("may write")
+        monkeypatch.setenv("PENSTOCK_HOST_WRITES", "yes")
+        assert penstock("run", "writes.yaml", "--on", "container=process", "--new").code == 3, (
+            "a: /tmp is the machine's"
+        )
+        Path("/tmp/penstock-made").unlink()
+        (tmp_path / "writes.yaml").write_text(
+            WRITES.replace("OUTSIDE", str(outside)).replace("/tmp/pen", "$TMPDIR/pen")
+        )
+        assert penstock("run", "writes.yaml", "--on", "container=process", "--new").code == 0
+        assert [path.name for path in outside.iterdir()] == ["made"]
+    finally:
+        shutil.rmtree(outside)
+
+
 JOBSET = """
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
@@ -107,8 +162,11 @@ JOB = """
 
 
 @pytest.mark.parametrize("operator", ["All", "Any"])
-def test_a_jobset_ends_when_its_success_policy_is_met(operator: str, penstock: Penstock, tmp_path: Path) -> None:
+def test_a_jobset_ends_when_its_success_policy_is_met(
+    operator: str, penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What still runs is ended: the server would go on for an hour."""
+    monkeypatch.setenv("PENSTOCK_HOST_WRITES", "yes")
     up = tmp_path / "up"
     jobs = {"server": f"touch {up}; exec sleep 3600", "client": f"until test -e {up}; do sleep 0.01; done"}
     text = JOBSET % operator + "".join(JOB % job for job in jobs.items())

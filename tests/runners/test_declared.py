@@ -3,6 +3,7 @@ wherever the function runs."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -151,6 +152,87 @@ def flow(c: Color = Color.RED):
         assert inline.run(made.flow, c=color).check().outputs["result"] == made.flow(color)
 
 
+MEMBERS = """
+import enum
+from penstock import task, workflow
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 5
+
+class Pair(enum.Enum):
+    A = (1, 2)
+    B = "b"
+
+@task
+def same(c: Color) -> Color:
+    return c
+
+@task
+def all_of(n: int) -> list[Color]:
+    return list(Color)[:n]
+
+@task
+def show(text: str) -> str:
+    return repr(text)
+
+@task
+def show_all(cs: list[Color], c: Color) -> str:
+    return repr([cs, c])
+
+@workflow
+def flow(c: Color = Color.RED, level: Level = Level.HIGH, pair: Pair = Pair.B):
+    found = [same(one) for one in Color]
+    last = Color.BLUE
+    for one in Color:
+        last = same(one)
+    if c is Color.RED and Color.BLUE is not c:
+        a = "red"
+    else:
+        a = "not red"
+    made = same(c)
+    names = [show(one.name) for one in all_of(2) if one.value != "red"]
+    if made.value == "red" or level.name == "LOW" or (c in (Color.BLUE,) and c not in [Color.RED]):
+        b = c.value + level.name + pair.name
+    else:
+        b = c.name
+    return [show_all(found, last), a, b, names, level.value, level < Level.HIGH, len(Color), [one.value for one in Color]]
+
+@workflow
+def unequal(c: Color = Color.RED):
+    return "OTHER" == c
+
+@workflow
+def outside(c: Color = Color.RED):
+    return c in [Color.RED, "OTHER"]
+"""
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"c": "BLUE"}, {"c": "BLUE", "level": "LOW"}, {"level": "LOW", "pair": "A"}], ids=str
+)
+def test_members_have_names_and_values_and_an_enum_its_members(given: dict[str, str], inline: LocalRunner) -> None:
+    made = module(MEMBERS)
+    classes = {"c": made.Color, "level": made.Level, "pair": made.Pair}
+    members = {name: classes[name][member] for name, member in given.items()}
+    assert inline.run(made.flow, **members).check().outputs["result"] == json.loads(json.dumps(made.flow(**members)))
+
+
+@pytest.mark.parametrize(
+    ("other", "fix"), [('"red"', "write Color.RED"), ('"RED"', "write Color.RED"), ('"x"', "write .value or .name")]
+)
+def test_a_member_is_never_equal_to_something_else(other: str, fix: str) -> None:
+    made = module(MEMBERS.replace('"OTHER"', other))
+    with pytest.raises(AuthorError, match=f"P312 a member of an Enum is never equal.*{fix}"):
+        made.unequal.graph
+    with pytest.raises(AuthorError, match=f"P312 a member of an Enum is never equal.*{fix}"):
+        made.outside.graph
+
+
 def test_what_a_function_returns_is_one_of_its_values(inline: LocalRunner) -> None:
     made = module(PICK + "\n@workflow\ndef flow(n: int):\n    return word(n)\n")
     assert inline.run(made.flow, n=1).check().outputs["result"] == "b"
@@ -182,6 +264,57 @@ def test_a_default_that_is_not_what_is_declared_is_refused() -> None:
     made = module(f'{PICK}\n@workflow\ndef flow(w: Literal["a", "b"] = "c"):\n    return undeclared(w)\n')
     with pytest.raises(AuthorError, match="P402 the default of w is 'c'"):
         _ = made.flow.graph
+
+
+PARTS = """
+import dataclasses, datetime, enum
+from penstock import task, workflow
+
+class Color(enum.Enum):
+    RED = "red"
+
+@dataclasses.dataclass
+class Row:
+    n: int
+    day: datetime.date = datetime.date(2024, 5, 17)
+
+@task
+def color() -> Color:
+    return Color.RED
+
+@task
+def row(n: int) -> Row:
+    return Row(n)
+
+@workflow
+def inner(n: int):
+    return row(n)
+
+@workflow
+def flow(c: Color = Color.RED):
+    called = inner(3)
+    many = [inner(n) for n in [4, 5]]
+    return {"a": [color(), row(1)], "b": row(2), "c": c, "called": called, "many": many, "rows": [row(n) for n in [6]], "n": 7}
+"""
+
+
+def test_parts_of_a_result_are_what_their_steps_declare(inline: LocalRunner) -> None:
+    made = module(PARTS)
+    run = inline.run(made.flow).check()
+    assert repr(run.result) == repr(made.flow())
+    steps = {name: run[name].result for name in ("color", "row", "inner", "inner-2", "inner-2/row", "row-3")}
+    row = made.row
+    assert repr(steps) == repr(
+        {
+            "color": made.Color.RED,
+            "row": row(1),
+            "inner": row(3),
+            "inner-2": [row(4), row(5)],
+            "inner-2/row": [row(4), row(5)],
+            "row-3": [row(6)],
+        }
+    )
+    assert repr(run["inner-2"][1].result) == repr(run["inner-2[1]/row"].result) == repr(row(5))
 
 
 def test_parameters_from_python_are_checked_before_the_run(inline: LocalRunner) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from penstock import (
     BaseJob,
+    FunctionJob,
     LocalRunner,
     PenstockError,
     Run,
@@ -185,6 +186,86 @@ def test_a_plain_call_gets_the_text() -> None:
         return returns(secret("TOKEN"), "text")
 
     assert plain() == HUSH
+
+
+MODULES_OWN, HEADER = secret("TOKEN"), f"Bearer {secret('TOKEN')}"
+LENGTH, WITH_BEARER = len(HUSH), len(f"Bearer {HUSH}")
+
+
+@task
+def length(token: str, more: int = 0) -> int:
+    return len(token)
+
+
+@task
+def length_of_its_own(more: int, token: str = secret("TOKEN")) -> int:
+    return len(token)
+
+
+@task
+def length_of_first(tokens: list[str] = [HEADER]) -> int:  # noqa: B006
+    return len(tokens[0])
+
+
+@workflow
+def own() -> list[int]:
+    more = [length_of_its_own(i) for i in [2, 3]]
+    return [length_of_its_own(1), more[0], more[1], length_of_first()]
+
+
+@workflow
+def of_the_module() -> list[int]:
+    return [length(MODULES_OWN), length(HEADER), length(f"{MODULES_OWN}!")]
+
+
+def test_a_secret_as_the_default_of_a_task(tmp_path: Path) -> None:
+    run = own.run()
+    assert own() == run.result == [LENGTH, LENGTH, LENGTH, WITH_BEARER]
+    job = LocalRunner().run(Workflow("w", steps=[FunctionJob("own", length_of_its_own, {"more": 4})]))
+    assert job["own"].result == length_of_its_own(4) == LENGTH
+    assert kept(tmp_path) == ""
+
+
+def test_a_secret_of_the_module() -> None:
+    assert of_the_module() == of_the_module.run().result == [LENGTH, WITH_BEARER, LENGTH + 1]
+
+
+def test_show_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+    @workflow
+    def shown() -> int:
+        return length(f"Bearer {secret('TOKEN')} {secret('db/password')}")
+
+    shown.run().check()
+    command_line(["show", "@/length"])
+    assert 'Bearer ${{ secrets.TOKEN }} ${{ secrets[\\"db/password\\"] }}' in capsys.readouterr().out
+
+
+def _as_default(token: str = MODULES_OWN) -> int:
+    return length(token)
+
+
+def _joined() -> int:
+    return length("Bearer " + MODULES_OWN)
+
+
+def _upper() -> int:
+    return length(secret("TOKEN").upper())
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(_as_default, "the default of token holds a secret"), (_joined, "is computed with"), (_upper, "is computed with")],
+)
+def test_where_it_can_have_no_text_it_is_refused_at_its_place(function: Any, said: str) -> None:
+    with pytest.raises(PenstockError, match=said) as caught:
+        workflow(function).run()
+    assert caught.value.problems[0].source is not None and caught.value.problems[0].source.file == __file__
+
+
+def test_nor_is_it_the_default_of_a_parameter() -> None:
+    takes = Workflow("w", steps=[shell], params=[WorkflowParam("token", str, secret("TOKEN"))])
+    with pytest.raises(PenstockError, match="P204"):
+        LocalRunner().run(takes)
 
 
 def test_a_backend_that_cannot_mask_gets_no_secret() -> None:

@@ -14,6 +14,30 @@ from penstock.errors import PlanError
 from penstock.expressions import types
 from penstock.graph.model import Parameter, Workflow
 from penstock.service.parameters import Given, own_of, parse, parse_shared
+from tests.support.source import module
+
+LISTS = module(
+    """
+import dataclasses, enum
+from penstock import task, workflow
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 5
+
+@dataclasses.dataclass
+class Config:
+    level: Level
+    more: int = 3
+
+@task
+def f(levels: list[Level]) -> int: ...
+
+@workflow
+def flow(levels: list[Level] = [], by_name: dict[str, Config] = {}, d: dict[str, Level] = {}, xs: list[str] = []):
+    return f(levels)
+"""
+)
 
 
 def workflow(name: str, **named: str) -> Workflow:
@@ -30,6 +54,31 @@ def test_every_problem_is_reported() -> None:
         parse(workflow("w", n="int"), ["n=x", "m=1", "k", "n=NaN"])
     assert [problem.code for problem in found.value.problems] == ["P402", "P401", "P403", "P402"]
     assert 'Did you mean "n"?' in found.value.problems[1].fix or "known: n" in found.value.problems[1].fix
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        ("xs=[a,b-c, true]", """write JSON, with quotes around texts: -p xs='["a","b-c", true]'"""),
+        ("d={n: red}", """write JSON, with quotes around texts: -p d='{"n": "red"}'"""),
+        ("xs=[a", "write for example -p xs='[1, 2]'"),
+        ("xs=a,b", "write for example -p xs='[1, 2]'"),
+    ],
+)
+def test_a_list_without_quotes_is_told_with_them(given: str, fix: str) -> None:
+    for one in (workflow("w", xs="list[str]", d="dict[str]"), LISTS.flow.graph):
+        with pytest.raises(PlanError) as found:
+            parse(one, [given])
+        assert found.value.problems[0].fix == fix
+
+
+def test_members_of_an_enum_may_be_named_in_lists_and_maps() -> None:
+    given = ['levels=["HIGH", 1]', 'by_name={"x": {"level": "HIGH"}, "y": {"level": 1}}', 'd={"a": "HIGH"}']
+    assert parse(LISTS.flow.graph, given) == {
+        "levels": [5, 1],
+        "by_name": {"x": {"level": "HIGH"}, "y": {"level": 1}},
+        "d": {"a": 5},
+    }
 
 
 def test_a_parameter_goes_to_every_workflow_that_has_it() -> None:

@@ -10,9 +10,11 @@ formats/shim_main does the same in pods of foreign systems.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any, NoReturn
@@ -39,12 +41,7 @@ def builder(function: Callable[..., Any]) -> Callable[[dict[str, Any]], dict[str
     notes = getattr(function, "__annotations__", None)
     if not notes or all(_is_plain(note) for name, note in notes.items() if name != "return"):
         return None
-    import typing
-
-    try:
-        hints = typing.get_type_hints(function)
-    except Exception:  # the author's annotations may name anything, or nothing
-        return None
+    hints = hints_of(function)
     builds = {name: build for name, hint in hints.items() if name != "return" and (build := build_of(hint)) is not None}
     if not builds:
         return None
@@ -79,14 +76,46 @@ def result_check(function: Callable[..., Any]) -> Build | None:
         return None
     import typing
 
-    try:
-        hint = typing.get_type_hints(function)["return"]
-    except Exception:
-        return None
+    hint: Any = hints_of(function).get("return")
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
     chosen = _without_none(hint)
     if typing.get_origin(chosen) is typing.Literal or (isinstance(chosen, type) and issubclass(chosen, enum.Enum)):
         return build_of(hint)
     return None
+
+
+def hints_of(thing: Any) -> dict[str, Any]:
+    """The annotations of a function or class. One that cannot be evaluated is left out: it may name anything, or what only a type checker
+    imports."""
+    import typing
+
+    try:
+        return typing.get_type_hints(thing, include_extras=True)
+    except Exception:
+        return _one_by_one(thing)
+
+
+def _one_by_one(thing: Any) -> dict[str, Any]:
+    import inspect
+    import typing
+
+    def holder() -> None: ...
+
+    found: dict[str, Any] = {}
+    for owner in reversed(thing.__mro__) if isinstance(thing, type) else [thing]:
+        if isinstance(owner, type):
+            names, own = vars(sys.modules.get(owner.__module__, typing)), dict(vars(owner))
+        else:
+            names, own = getattr(inspect.unwrap(getattr(owner, "__func__", owner)), "__globals__", {}), {}
+        notes: dict[str, Any] = {}
+        with contextlib.suppress(Exception):
+            notes = inspect.get_annotations(owner)
+        for name, note in notes.items():
+            holder.__annotations__ = {name: note}
+            with contextlib.suppress(Exception):
+                found |= typing.get_type_hints(holder, names, own, include_extras=True)
+    return found
 
 
 def _without_none(hint: Any) -> Any:
@@ -350,12 +379,7 @@ def _class(cls: Any, depth: int) -> Build | None:
         names = dict.fromkeys(cls._fields, True)
     else:
         return None
-    import typing
-
-    try:
-        hints = typing.get_type_hints(cls)
-    except Exception:
-        hints = {}
+    hints = hints_of(cls)
     builds = {name: build_of(hints[name], depth + 1, exact=True) or _same for name in names if name in hints}
     import inspect
 

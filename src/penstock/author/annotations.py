@@ -8,7 +8,7 @@ import inspect
 import pathlib
 import types as python_types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.artifacts.plain import alike, brief, member_value, plain
@@ -86,16 +86,6 @@ def _has_fields(cls: type) -> bool:
     return dataclasses.is_dataclass(cls) or (
         hasattr(cls, "__annotations__") and (issubclass(cls, dict | tuple) or hasattr(cls, "model_fields"))
     )
-
-
-def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function. One that cannot be evaluated is left out."""
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except Exception:  # an annotation may be any expression of the author's
-        return {
-            name: note for name, note in getattr(function, "__annotations__", {}).items() if not isinstance(note, str)
-        }
 
 
 _SIMPLE = frozenset({int, float, str, bool, type(None)})

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.author.annotations import hints_of
+from penstock.artifacts.rebuild import hints_of
 from penstock.author.code_digest import code_digest
 from penstock.errors import Source
-from penstock.expressions.parse import Expr, simple_path
-from penstock.graph.model import Function, Step, Workflow
+from penstock.expressions.parse import Expr, path_of
+from penstock.graph.model import Function, Nested, Step, Value, Workflow
 
 FunctionKey = tuple[str, str, str]
 """Module, name and code, as a Function step has them."""
@@ -121,22 +121,27 @@ def declared(workflow: Workflow) -> dict[str, Any]:
     return {} if function is None else hints_of(function)
 
 
-def declared_result(workflow: Workflow) -> Any:
-    """What the @workflow function says that it returns; if it says nothing, the function of the step whose output it is."""
-    hint = declared(workflow).get("return", Any)
-    path = simple_path(workflow.outputs[0].value.text) if _is_expression(workflow) else None
-    if hint is not Any or path is None or len(path) != 4 or path[0] != "steps":
-        return hint
-    step = next((one for one in workflow.steps if one.name == path[1]), None)
-    if step is None or not isinstance(step.action, Function):
+def declared_of(workflow: Workflow, value: Value) -> Any:
+    """The annotation of a value that one step or parameter of the workflow gives. Any if there is none."""
+    path = path_of(value.node) if isinstance(value, Expr) else None
+    if path is not None and len(path) == 2 and path[0] == "params":
+        return declared(workflow).get(path[1], Any)
+    return declared_output(workflow, path[1]) if path is not None and len(path) == 4 and path[0] == "steps" else Any
+
+
+def declared_output(workflow: Workflow, name: str) -> Any:
+    """What the function of a step says that it returns, or the workflow that the step calls. Any if that is not known."""
+    step = next((one for one in (*workflow.steps, *workflow.on_exit) if one.name == name), None)
+    if step is not None and isinstance(step.action, Function):
+        known = captured.get((step.action.module, step.action.name, step.action.code))
+        return Any if known is None else hints_of(known.function).get("return", Any)
+    if step is None or not isinstance(step.action, Nested):
         return Any
-    known = captured.get((step.action.module, step.action.name, step.action.code))
-    hint = Any if known is None else hints_of(known.function).get("return", Any)
-    return hint if step.each is None else types.GenericAlias(list, (hint,))
-
-
-def _is_expression(workflow: Workflow) -> bool:
-    return len(workflow.outputs) == 1 and isinstance(workflow.outputs[0].value, Expr)
+    wanted = step.action.name
+    called = next((one for one in workflow.definitions if one.name == wanted), None)
+    if called is None or len(called.outputs) != 1:
+        return Any
+    return declared(called).get("return") or declared_of(called, called.outputs[0].value)
 
 
 def live_functions(workflow: Workflow) -> dict[FunctionKey, Callable[..., Any]]:

@@ -29,7 +29,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from penstock.artifacts.plain import has_plain_form
-from penstock.author.annotations import hints_of
+from penstock.artifacts.rebuild import hints_of
 from penstock.graph.codec import canonical
 
 _PENSTOCK = str(Path(__file__).parent.parent)

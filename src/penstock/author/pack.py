@@ -20,12 +20,14 @@ import io
 import json
 import sys
 import types
+import typing
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from penstock.artifacts.rebuild import hints_of
 from penstock.author.capture import CapturedFunction, FunctionKey, captured, function_keys
 from penstock.author.code_digest import installed
 from penstock.author.reached import set_since_import
@@ -219,7 +221,7 @@ def _importable(known: CapturedFunction) -> bool:
 def _by_value(key: FunctionKey, known: CapturedFunction) -> bytes:
     import cloudpickle  # type: ignore[import-untyped]
 
-    with _modules_by_name(known.function):
+    with _modules_by_name(known.function), _annotations_known(known.function):
         try:
             data: bytes = cloudpickle.dumps(known.function, protocol=5)
         except Exception as error:  # an object's own __reduce__ may raise anything
@@ -249,3 +251,40 @@ def _modules_by_name(function: Callable[..., Any]) -> Iterator[None]:
     finally:
         for name in found:
             sys.modules.pop(name, None)
+
+
+@contextmanager
+def _annotations_known(function: Callable[..., Any]) -> Iterator[None]:
+    """Inside, the annotations of the function are what they stand for. As text (`from __future__ import annotations`) they would mean
+    nothing to a worker: cloudpickle packs only the names that the code reads. Those of classes that go along stay so, because
+    cloudpickle hands a class out as it is whenever an object of it is packed."""
+    plain = getattr(function, "__func__", function)
+    before, found = plain.__annotations__, hints_of(function)
+    _resolve_classes(list(found.values()))
+    plain.__annotations__ = {**before, **found}
+    try:
+        yield
+    finally:
+        plain.__annotations__ = before
+
+
+def _resolve_classes(hints: list[Any]) -> None:
+    seen: set[int] = set()
+    while hints:
+        hint = hints.pop()
+        if id(hint) in seen:
+            continue
+        seen.add(id(hint))
+        hints.extend(typing.get_args(hint))
+        if not isinstance(hint, type) or not _by_value_too(hint):
+            continue
+        found = hints_of(hint)
+        hints.extend([*found.values(), *hint.__bases__])
+        own = vars(hint).get("__annotations__", {})
+        known = {name: found.get(name, note) for name, note in own.items()}
+        if known != own:
+            hint.__annotations__ = known
+
+
+def _by_value_too(cls: type) -> bool:
+    return cls.__module__ == "__main__" or "<locals>" in cls.__qualname__

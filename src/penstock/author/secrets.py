@@ -1,16 +1,20 @@
-"""Secrets, as authors name them. Called by authors, and by the compiler for calls inside a @workflow function."""
+"""Secrets, as authors name them. Called by authors, by tasks, and by the compiler for calls inside a @workflow function."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.author.errors import author_error
 from penstock.author.jobs import plain_call
-from penstock.author.values import Computed
+from penstock.author.values import Computed, holds_secret, to_value
 from penstock.expressions import types
+from penstock.expressions.evaluate import resolve
 from penstock.expressions.parse import reference
+from penstock.expressions.secret import ROOT, SECRETS, filled, secrets_in
 
 _SECRET = re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?(/[A-Za-z0-9_.-]+)?\Z", re.A)
 
@@ -35,3 +39,16 @@ def _text_of_secret(name: str) -> str:
     if found is None:
         raise author_error("P464", f"the secret {name} is not given", sources.ways(name))
     return found
+
+
+def secret_defaults(signature: inspect.Signature) -> Iterator[tuple[str, Any]]:
+    """Of the parameters that have one: `def fetch(table, token=secret("TOKEN"))`."""
+    for name, parameter in signature.parameters.items():
+        if parameter.default is not parameter.empty and holds_secret(parameter.default):
+            yield name, parameter.default
+
+
+def with_texts(thing: Any) -> Any:
+    """What a function gets for it in a plain call: the texts of its secrets."""
+    named = resolve(to_value(thing), {ROOT: SECRETS})
+    return filled(named, {name: _text_of_secret(name) for one in secrets_in(named) for name in one.names})

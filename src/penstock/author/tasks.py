@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, get_args, overload
 
 from penstock.artifacts.finish import finishing
-from penstock.author.annotations import hints_of, to_type
+from penstock.artifacts.rebuild import hints_of
+from penstock.author.annotations import to_type
 from penstock.author.capture import module_of, recorded
 from penstock.author.errors import author_error, or_broken
 from penstock.author.jobs import BaseJob, Inputs, JobSource, plain_call, usable_name
 from penstock.author.options import KNOWN, JobOptions, Options, step_fields
-from penstock.author.values import WorkflowParam, to_value
+from penstock.author.secrets import secret_defaults, with_texts
+from penstock.author.values import Reference, WorkflowParam, holds_secret, to_value
 from penstock.errors import instead, nearest
 from penstock.expressions.types import ANY, Type, list_of
 from penstock.graph import model
@@ -57,6 +59,8 @@ class TaskFunction(JobSource, Generic[P, R]):
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 message = f"{function.__name__}() takes {str(parameter)!r}; the inputs of a task have names"
                 raise author_error("P305", message, "name each parameter")
+        self.secret_defaults = dict(secret_defaults(self.signature))
+        """Parameter -> its default that holds a secret. A step gets it as an input: only those are filled in."""
         functools.update_wrapper(self, function)
 
     @property
@@ -79,8 +83,13 @@ class TaskFunction(JobSource, Generic[P, R]):
         return TaskFunction(types.MethodType(self.function, instance), self.given)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.secret_defaults:
+            bound = self.signature.bind(*args, **kwargs).arguments
+            missing = {name: with_texts(value) for name, value in self.secret_defaults.items() if name not in bound}
+            kwargs = {**kwargs, **missing}  # type: ignore[assignment]
         if plain_call.get():
-            return finishing(self.function)(*args, **kwargs)  # type: ignore[no-any-return]
+            named = {name: _in_plain_call(arg) for name, arg in kwargs.items()}
+            return finishing(self.function)(*map(_in_plain_call, args), **named)  # type: ignore[no-any-return]
         return self.function(*args, **kwargs)
 
     def options(self, **options: Unpack[TaskOptions]) -> TaskFunction[P, R]:
@@ -117,6 +126,11 @@ def task(function: Any = None, /, **options: Any) -> Any:
     if function is not None:
         return or_broken(lambda: TaskFunction(function, options))
     return lambda inner: or_broken(lambda: TaskFunction(inner, options))
+
+
+def _in_plain_call(arg: Any) -> Any:
+    """Secrets of the module are its constants; those that the workflow names in the call are texts already."""
+    return with_texts(arg) if isinstance(arg, str | Reference) and holds_secret(arg) else arg
 
 
 def _own_name(function: Callable[..., Any]) -> str:
@@ -191,6 +205,9 @@ class FunctionJob(BaseJob):
                 continue
             if name not in self.inputs and parameter.default is parameter.empty:
                 self.inputs[name] = model.Input(name=name, value=MISSING, type=declared.type(name))
+        for name, default in declared.secret_defaults.items():
+            if name not in self.inputs:
+                self.inputs[name] = model.Input(name=name, value=to_value(default), type=declared.type(name))
 
 
 class _Declared(NamedTuple):
@@ -199,6 +216,7 @@ class _Declared(NamedTuple):
     hints: dict[str, Any]
     signature: inspect.Signature
     result: model.Output
+    secret_defaults: dict[str, Any]
 
     def type(self, parameter: str) -> Type:
         return to_type(self.hints.get(parameter, Any))
@@ -213,5 +231,6 @@ def _declared(function: Callable[..., Any]) -> _Declared:
     if found is None:
         hints = hints_of(function)
         result = model.Output(name="result", type=_result_type(function, hints))
-        found = _known[function] = _Declared(hints, inspect.signature(function), result)
+        signature = inspect.signature(function)
+        found = _known[function] = _Declared(hints, signature, result, dict(secret_defaults(signature)))
     return found

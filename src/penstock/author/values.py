@@ -278,6 +278,17 @@ def is_secret(thing: Any) -> bool:
     return path is not None and path[0] == "secrets"
 
 
+def holds_secret(thing: Any) -> bool:
+    """Is it a secret, a text that was made with one, or a list or map that has one in it?"""
+    if isinstance(thing, str):
+        return "${{ secrets" in thing
+    if isinstance(thing, list | tuple):
+        return any(holds_secret(item) for item in thing if type(item) not in (int, float, bool))
+    if isinstance(thing, Mapping):
+        return any(map(holds_secret, thing.values()))
+    return is_secret(thing)
+
+
 def loop_variable(name: str, type_: Type) -> Reference:
     """`item.name`"""
     return Computed(reference("item", name), type_)

@@ -33,8 +33,15 @@ class Secret:
     def __repr__(self) -> str:
         return f"Secret({', '.join(map(repr, self.parts))})"
 
+    def __str__(self) -> str:
+        return "".join(f"${{{{ {_read(part)} }}}}" if place % 2 else part for place, part in enumerate(self.parts))
+
     def filled(self, texts: Mapping[str, str]) -> str:
         return "".join(texts.get(part, "") if place % 2 else part for place, part in enumerate(self.parts))
+
+
+def _read(name: str) -> str:
+    return f"secrets.{name}" if name.isidentifier() else f'secrets["{name}"]'
 
 
 class _Secrets(Mapping[str, Secret]):

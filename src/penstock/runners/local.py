@@ -15,6 +15,7 @@ from penstock.backends.registry import kinds_for
 from penstock.graph.model import Workflow
 from penstock.graph.paths import parents
 from penstock.runners.base import RunFailed, by_name, graph_of, single_result
+from penstock.runners.declared import outputs_of_run
 from penstock.runners.notebook import LiveDrawing, notebook, page
 from penstock.runners.results import StepResult, TaskResult, step_or_task
 from penstock.service import requests, runs, stores
@@ -112,17 +113,7 @@ class Run(Generic[R]):
         else:
             with stores.open_or_create(self._settings) as store:
                 outputs = outputs_of(find(store, self.id))
-        return self._declared(opened(self._settings, self.id, outputs))
-
-    def _declared(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        from penstock.artifacts.rebuild import Misfit, build_of
-        from penstock.author.capture import declared_result
-
-        build = build_of(declared_result(self._workflow)) if len(outputs) == 1 else None
-        try:
-            return outputs if build is None else {name: build(value) for name, value in outputs.items()}
-        except Misfit:
-            return outputs
+        return outputs_of_run(self._workflow, opened(self._settings, self.id, outputs))
 
     @property
     def result(self) -> R:

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.graph.paths import step_of
 from penstock.runners.base import RunFailed, single_result
+from penstock.runners.declared import outputs_of_step
 from penstock.service import stores
 from penstock.service.logs import log_text
 from penstock.service.results import GOOD, RunResults, executed, opened
@@ -68,7 +69,8 @@ class TaskResult:
         """Its outputs by name; empty unless it has succeeded."""
         with _Opened(self._settings, self.run) as results:
             found = results.of(results.rows(self.path))
-        return opened(self._settings, self.run, found.get(self.path, {}))
+            workflow = results.workflow
+        return outputs_of_step(workflow, self.path, opened(self._settings, self.run, found.get(self.path, {})))
 
     @property
     def result(self) -> Any:
@@ -131,7 +133,8 @@ class StepResult:
         """As the steps after it see them: of a loop a list for each output, of what has succeeded."""
         with _Opened(self._settings, self.run) as results:
             found = results.of_step(self.path)
-        return opened(self._settings, self.run, found)
+            workflow = results.workflow
+        return outputs_of_step(workflow, self.path, opened(self._settings, self.run, found))
 
     @property
     def result(self) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ Place = Callable[[Path], str]
 
 def copied(type_: Type, value: Any, home: Path) -> Any:
     """The value with copies in place of the files and folders that it names, where its type says that it names some. Raises ValueError
-    if one of them is a pipe, a socket or a device."""
+    if one of them, or what is in it, is a pipe, a socket or a device, or cannot be read."""
     return _placed(type_, value, lambda path: _copy(path, _target(path, home)))
 
 
@@ -72,11 +72,29 @@ def _copy(path: Path, target: Path) -> str:
 
 
 def _digest_of(path: Path) -> str:
+    """Raises ValueError."""
     found = hashlib.sha256()
-    for one in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        found.update(str(one.relative_to(path)).encode("utf-8", "surrogateescape") + b"\0")
-        if one.is_file():
-            with open(one, "rb") as file:
-                while data := file.read(1 << 20):
-                    found.update(data)
+    try:
+        for one in sorted(_inside(path)) if path.is_dir() else [path]:
+            found.update(str(one.relative_to(path)).encode("utf-8", "surrogateescape") + b"\0")
+            if one.is_file():
+                with open(one, "rb") as file:
+                    while data := file.read(1 << 20):
+                        found.update(data)
+    except OSError as error:
+        raise ValueError(f"{error.filename or path} cannot be read: {error.strerror or error}") from None
     return found.hexdigest()
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """All files, folders and links below it, without following links."""
+    for place, folders, files in os.walk(folder, onerror=_raise):
+        for name in (*folders, *files):
+            one = Path(place, name)
+            if not one.is_symlink():
+                check_kind(one, one.stat().st_mode)
+            yield one
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -3,8 +3,10 @@ commands, by `plans`, `submission`, the runners and `simulation`."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +19,9 @@ from penstock.graph.model import Parameter, Workflow
 
 _EXAMPLES = {"int": "3", "float": "0.1", "bool": "true", "list": "'[1, 2]'", "dict": "'{\"a\": 1}'"}
 _WRONG = object()
+_LARGEST = 50_000_000
+"""Characters of a file that is the value of a parameter. It is recorded with the run."""
+_BARE = re.compile(r'(?<!["\w.-])[A-Za-z_][\w.-]*(?!["\w.-])')
 _SIMPLE = frozenset({int, float, str, bool, type(None)})
 _TEXT: Any = object()
 """The value is still text."""
@@ -69,10 +74,10 @@ def parse(workflow: Workflow, given: Iterable[str | Given]) -> dict[str, Any]:
                 if value is _WRONG:
                     first = _json(said) if isinstance(said, str) else said
                 value, problem = _fitted(name, builds[name], [first, said])
-                problems += problem
+                problems += [_as_json(one, known[name], said) for one in problem]
             elif value is _WRONG:
                 type_ = known[name].type
-                fix = f"write for example -p {name}={_EXAMPLES.get(type_.name, 'value')}"
+                fix = _quoted(name, said) or f"write for example -p {name}={_EXAMPLES.get(type_.name, 'value')}"
                 shown = repr(item.text[:80]) if item.value is _TEXT else repr(item.value)[:80]
                 problems.append(Problem("P402", f"{name}={shown} is not {type_}", fix))
             found[name] = value
@@ -125,14 +130,45 @@ def _fitted(name: str, build: Build, candidates: Sequence[Any]) -> tuple[Any, li
         except Exception as error:  # a class of the author may reject its own fields
             wrong = wrong or Misfit(value, "accepted", f"{type(error).__name__}: {error}")
         else:
-            return value if _has_map(value) else plain(made), []
+            return _passed_on(value, made), []
     assert wrong is not None
     return None, [Problem("P402", f"{name} is {wrong}", wrong.fix, where=f"params.{name}")]
 
 
-def _has_map(value: Any) -> bool:
-    """A map that is given for a class stays as it is: the class fills in its defaults where it is used."""
-    return isinstance(value, dict) or (isinstance(value, list) and any(map(_has_map, value)))
+def _as_json(problem: Problem, param: Parameter, said: Any) -> Problem:
+    """The problem of a text of the command line, with what to write there."""
+    example = _EXAMPLES.get(param.type.name, "") if problem.fix in ("give a list", "give a dict") else ""
+    if not isinstance(said, str) or not (example or said.startswith(("[", "{"))):
+        return problem
+    fix = _quoted(param.name, said) or (f"write for example -p {param.name}={example}" if example else problem.fix)
+    return dataclasses.replace(problem, fix=fix)
+
+
+def _quoted(name: str, said: Any) -> str:
+    """What to write for a list or map whose texts have no quotes; empty if that is not what is wrong."""
+    if not isinstance(said, str) or not said.startswith(("[", "{")) or not isinstance(_json(said), str):
+        return ""
+    text = _BARE.sub(lambda found: found[0] if found[0] in ("true", "false", "null") else f'"{found[0]}"', said)
+    return "" if isinstance(_json(text), str) else f"write JSON, with quotes around texts: -p {name}='{text}'"
+
+
+def _passed_on(value: Any, made: Any) -> Any:
+    """As steps pass it on. A map that is given for a class stays as it is: the class fills in its defaults where it is used."""
+    if isinstance(value, dict):
+        is_map = isinstance(made, Mapping) and len(made) == len(value)
+        return (
+            {key: _passed_on(value[key], one) for key, one in zip(value, made.values(), strict=True)}
+            if is_map
+            else value
+        )
+    if (
+        isinstance(value, list)
+        and isinstance(made, list | tuple)
+        and len(made) == len(value)
+        and not hasattr(made, "_fields")
+    ):
+        return [_passed_on(one, of) for one, of in zip(value, made, strict=True)]
+    return plain(made)
 
 
 def untracked(workflow: Workflow, given: Mapping[str, Any]) -> dict[str, Problem]:
@@ -209,11 +245,14 @@ def _file_of(path: str) -> dict[str, Any]:
 def _content(path: str, said: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
-            return file.read()
+            text = file.read(_LARGEST + 1)
+        if len(text) <= _LARGEST:
+            return text
+        why = f"it is larger than {_LARGEST:,} characters"
     except (OSError, UnicodeDecodeError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not text"
-        fix = "check the path; a text that begins with @ is given as @@text"
-        raise PlanError(Problem("P485", f"{said}: {path!r} cannot be read: {why}", fix)) from None
+    fix = "check the path; a text that begins with @ is given as @@text; large data is given as a file (data: Path)"
+    raise PlanError(Problem("P485", f"{said}: {path!r} cannot be read: {why}", fix))
 
 
 def _yaml(text: str, path: str) -> Any:

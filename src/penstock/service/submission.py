@@ -252,5 +252,5 @@ def user() -> str:
 
 
 def _no_file(name: str, error: ValueError) -> Problem:
-    fix = "give a file or a folder; of a pipe, write what it gives to a file first"
+    fix = "give files and folders that you can read; of a pipe, write what it gives to a file first"
     return Problem("P425", f"the parameter {name!r}: {error}", fix, where=f"params.{name}")

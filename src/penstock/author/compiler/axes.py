@@ -8,6 +8,7 @@ from collections.abc import Sized
 from penstock.author.compiler.bindings import Bindings
 from penstock.author.compiler.callees import Callees
 from penstock.author.compiler.context import CompileContext
+from penstock.author.compiler.enums import as_list, item_hint
 from penstock.author.compiler.expressions import Expressions
 from penstock.author.compiler.liveness import names_assigned
 from penstock.author.compiler.refusals import Located
@@ -40,9 +41,10 @@ class Axes:
             together = self._together(iterable, target)
             if together is not None:
                 return together
-        value, item_type = self.items(iterable, self._expressions.lower(iterable))
+        symbol = self._expressions.lower(iterable)
+        value, item_type = self.items(iterable, symbol)
         variable = loop_variable(target)
-        item = Dynamic(reference("item", variable), item_type)
+        item = Dynamic(reference("item", variable), item_type, item_hint(as_list(symbol)))
         self._bindings.assign(target, item)
         return {variable: value}
 
@@ -130,6 +132,7 @@ class Axes:
 
     def items(self, node: ast.expr, symbol: Symbol) -> tuple[Value, Type]:
         """The list that the symbol is, and the type of its items."""
+        symbol = as_list(symbol)
         match symbol:
             case Static(set() | frozenset() as value):
                 symbol = self._expressions.fold(node, sorted, value)
@@ -150,6 +153,7 @@ class Axes:
 
     def elements(self, where: Located, symbol: Symbol) -> list[Symbol] | None:
         """The items one by one, if their number is known. Refused if there are too many to write out."""
+        symbol = as_list(symbol)
         if isinstance(symbol, Seq):
             return list(symbol.items)
         if isinstance(symbol, Pairs):
@@ -183,6 +187,7 @@ def loop_variable(target: ast.expr) -> str:
 
 
 def _known_length(symbol: Symbol) -> int | None:
+    symbol = as_list(symbol)
     if isinstance(symbol, Seq):
         return len(symbol.items)
     if isinstance(symbol, Static) and isinstance(symbol.value, Sized):

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from penstock.author.annotations import hints_of, misfit, to_type
+from penstock.artifacts.rebuild import hints_of
+from penstock.author.annotations import misfit, to_type
 from penstock.author.capture import compiled
 from penstock.author.compiler.assignments import Assignments
 from penstock.author.compiler.axes import Axes
@@ -38,6 +39,7 @@ from penstock.author.compiler.while_loops import WhileLoops
 from penstock.author.errors import author_error
 from penstock.author.jobs import to_job
 from penstock.author.options import seconds
+from penstock.author.values import holds_secret
 from penstock.errors import Source
 from penstock.expressions.parse import ExpressionError, parse, reference
 from penstock.expressions.types import ANY, Type
@@ -140,7 +142,8 @@ class FunctionCompiler:
         params = []
         for given in inspect.signature(function).parameters.values():
             param = self._parameter(given, hints.get(given.name, Any))
-            self.context.scopes.bind(param.name, Dynamic(reference("params", param.name), param.type))
+            hint = hints.get(param.name)
+            self.context.scopes.bind(param.name, Dynamic(reference("params", param.name), param.type, hint))
             params.append(param)
         return tuple(params)
 
@@ -151,6 +154,10 @@ class FunctionCompiler:
             raise refusals.error("P311", where, f"{str(given)!r} has no meaning in a workflow", "name each parameter")
         if given.default is given.empty:
             return Parameter(name=given.name, type=type_)
+        if holds_secret(given.default):
+            message = f"the default of {given.name} holds a secret, and the parameters of a run are recorded"
+            fix = f"leave out the parameter, and write secret(…) where a task is called: fetch({given.name}=secret(…))"
+            raise refusals.error("P307", where, message, fix)
         wrong = misfit(given.name, given.default, hint) if hint is not Any else None
         if wrong is not None:
             raise refusals.error("P402", where, f"the default of {given.name} is {wrong}", wrong.fix)

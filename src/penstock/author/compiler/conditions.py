@@ -7,11 +7,13 @@ the left side leaves the answer open, as in Python.
 from __future__ import annotations
 
 import ast
+import enum
 import operator
 from collections.abc import Callable
 from typing import Any
 
 from penstock.author.compiler.context import CompileContext
+from penstock.author.compiler.enums import never_equal
 from penstock.author.compiler.expressions import Expressions, Rules
 from penstock.author.compiler.symbols import (
     Condition,
@@ -115,10 +117,20 @@ class Conditions:
         if isinstance(left[1], Static) and isinstance(right[1], Static):
             return bool(self._expressions.fold(node, function, left[1].value, right[1].value).value)
         if sign in _EQUALITY:
-            if not (isinstance(right[1], Static) and right[1].value is None):
-                message, fix = f"{sign!r} has a meaning only with None", f"write {_EQUALITY[sign]}"
+            if not any(isinstance(side, Static) and _is_single(side.value) for _, side in (left, right)):
+                message, fix = (
+                    f"{sign!r} has a meaning only with None and members of an Enum",
+                    f"write {_EQUALITY[sign]}",
+                )
                 raise self._refusals.error("P311", node, message, fix)
             sign = _EQUALITY[sign]
+        others = [right[1]] if sign in ("==", "!=") else []
+        if sign in ("in", "not in") and isinstance(right[1], Static) and isinstance(right[1].value, list | tuple):
+            others = [Static(item) for item in right[1].value]
+        instead = next((found for other in others if (found := never_equal(left[1], other)) is not None), None)
+        if instead is not None:
+            message = "a member of an Enum is never equal to something else"
+            raise self._refusals.error("P312", node, message, instead)
         x, y = self._expressions.node(*left), self._expressions.node(*right)
         a, b = type_of(left[1]), type_of(right[1])
         if sign in ("in", "not in"):
@@ -152,6 +164,11 @@ class Conditions:
 def _differ(left: Type, right: Type) -> bool:
     """A bool and a number: they compare in Python, and not in expressions."""
     return "bool" in (left.name, right.name) and bool({left.name, right.name} & {"int", "float"})
+
+
+def _is_single(value: Any) -> bool:
+    """There is no other object like it, so `is` means `==`."""
+    return value is None or isinstance(value, enum.Enum)
 
 
 def _is_python(node: Node) -> bool:

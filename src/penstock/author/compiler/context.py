@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from penstock.author.compiler.definitions import CalledWorkflows
@@ -22,6 +22,16 @@ class CompileContext:
         self.max_iterations = max_iterations
         self._names = {node.id for node in ast.walk(source.definition) if isinstance(node, ast.Name)}
         self._loops = 0
+
+    def snapshot(self) -> Callable[[], None]:
+        """What takes back everything that is compiled from now on."""
+        scopes, definitions = self.scopes.snapshot(), self.definitions.snapshot()
+
+        def restore() -> None:
+            scopes()
+            self.definitions.restore(definitions)
+
+        return restore
 
     @contextmanager
     def own_names(self, *wanted: str) -> Iterator[tuple[str, ...]]:

@@ -1,7 +1,8 @@
 """Rule for `for` statements. Added to the table of statements by compile.
 
 Rounds that do not depend on one another are one step with a for-each, whether the list is known or not. Rounds that depend on one another run one
-after the other: over constants they are written out, over values of the run they are a while loop that goes through the list.
+after the other: over constants they are written out, over values of the run they are a while loop that goes through the list. So they are over
+constants if what the rounds decide in the run would make the expressions too long.
 """
 
 from __future__ import annotations
@@ -29,9 +30,13 @@ from penstock.author.compiler.liveness import (
 from penstock.author.compiler.statements import StatementRules, Statements
 from penstock.author.compiler.symbols import Dynamic, Static, Symbol
 from penstock.author.compiler.while_loops import WhileLoops, still, unless
-from penstock.expressions.parse import Call, Expr
+from penstock.errors import AuthorError
+from penstock.expressions.parse import Call, Expr, ExpressionError, show
 from penstock.expressions.types import INT
 from penstock.graph.model import ForEach
+
+_LONGEST = 10_000
+"""Characters."""
 
 
 class _Element(NamedTuple):
@@ -194,6 +199,33 @@ class ForLoops:
                 raise self._refusals.error("P311", statement, "this loop calls no task", fix)
             self._go_through(statement, live, items, stopped)
             return
+        if not any(isinstance(node, ast.If | ast.IfExp | ast.BoolOp) for node in ast.walk(statement)):
+            self._write_out(statement, live, known, stopped)
+            return
+        # What a round decides in the run is in the expressions of the next one, twice: they grow with every round.
+        restore = self._context.snapshot()
+        can_be_written_out = True
+        try:
+            self._write_out(statement, live, known, stopped)
+            if not self._has_grown(carried):
+                return
+        except (RecursionError, ExpressionError):
+            can_be_written_out = False
+        restore()
+        try:
+            self._go_through(statement, live, items, stopped)
+        except AuthorError:
+            if not can_be_written_out:
+                raise
+            restore()
+            self._write_out(statement, live, known, stopped)
+
+    def _has_grown(self, names: list[str]) -> bool:
+        """Are the expressions of these variables longer than anybody wants to see?"""
+        found = (self._scopes.find(name) for name in names)
+        return any(len(show(one.node)) > _LONGEST for one in found if isinstance(one, Dynamic))
+
+    def _write_out(self, statement: ast.For, live: set[str], known: list[Symbol], stopped: str) -> None:
         inside = live | names_read(statement.body) | ({stopped} if stopped else set())
         for item in known:
             if stopped:

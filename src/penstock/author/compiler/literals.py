@@ -18,6 +18,7 @@ from penstock.author.compiler.symbols import (
     text_of,
     type_of,
 )
+from penstock.author.values import is_secret
 from penstock.expressions.parse import Call, Const
 from penstock.expressions.types import STR
 
@@ -48,6 +49,8 @@ class Literals:
         found = self._scopes.look_up(node)
         if isinstance(found, Unbound):
             raise self._refusals.unusable(node, found, NoValue(found.name))
+        if isinstance(found, Static) and is_secret(found.value):
+            return Dynamic(found.value.node, STR)
         return found
 
     def list(self, node: ast.List) -> Symbol:

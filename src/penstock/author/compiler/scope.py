@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CellType
 from typing import Any
@@ -46,6 +46,17 @@ class WorkflowBuilder:
         # A loop that is written out asks for ten thousand names: a search through `steps` would be too slow.
         self._taken: set[str] = set()
         self._numbers: dict[str, int] = {}
+
+    def snapshot(self) -> Callable[[], None]:
+        """What puts it back to where it is now, as often as it is called."""
+        steps, params, inputs = list(self.steps), dict(self.params), dict(self.inputs)
+        taken, numbers = set(self._taken), dict(self._numbers)
+
+        def restore() -> None:
+            self.steps, self.params, self.inputs = list(steps), dict(params), dict(inputs)
+            self._taken, self._numbers = set(taken), dict(numbers)
+
+        return restore
 
     def free_name(self, wanted: str) -> str:
         """The name of a step: `wanted`, or with the first number that makes it free: train, train-2."""
@@ -106,7 +117,8 @@ class LexicalScope:
             case Static():
                 return symbol
             case _:
-                return self.builder.parameter(name, to_value(symbol), type_of(symbol))
+                inside = self.builder.parameter(name, to_value(symbol), type_of(symbol))
+                return dataclasses.replace(inside, declared=getattr(symbol, "declared", None))
 
     def is_local(self, name: str) -> bool:
         return name in self.local or (self.outer is not None and self.outer.is_local(name))
@@ -220,6 +232,22 @@ class ScopeStack:
             whole = combine(self.guard, own, "&&")
             step = dataclasses.replace(step, when=None if isinstance(whole, bool) else Expr.tree(whole))
         self.builder.add(step)
+
+    def snapshot(self) -> Callable[[], None]:
+        """What puts names and steps back to where they are now, here and in the scopes around, as often as it is called."""
+        parts = []
+        scope: LexicalScope | None = self._current
+        while scope is not None:
+            parts.append((scope, dict(scope.variables), scope.guard, scope.builder.snapshot()))
+            scope = scope.outer
+
+        def restore() -> None:
+            self._current = parts[0][0]
+            for scope, variables, guard, restore_builder in parts:
+                scope.variables, scope.guard = dict(variables), guard
+                restore_builder()
+
+        return restore
 
     # -- for a while
 

@@ -6,6 +6,7 @@ import ast
 import copy
 import dataclasses
 import inspect
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from penstock.author.compiler.symbols import Dynamic, Static, Symbol, Unbound, c
 from penstock.author.jobs import Authored, BaseJob
 from penstock.author.options import KNOWN, step_fields
 from penstock.author.tasks import TaskFunction
-from penstock.author.values import to_text
+from penstock.author.values import holds_secret
 from penstock.errors import AuthorError
 from penstock.expressions.parse import Binary, Expr, reference, references
 from penstock.expressions.types import ANY, Type, list_of
@@ -67,7 +68,10 @@ class StepCalls:
         self._scopes.emit(dataclasses.replace(step, each=each, when=when or step.when))
         if path[-1] == "outputs" and isinstance(callee, Authored) and not callee.graph.outputs:
             return Static(None) if each is None else Unbound(f"what {step.name} returns")
-        return Dynamic(reference(*path), list_of(type_) if each is not None else type_)
+        hint = callee.hints.get("return") if isinstance(callee, TaskFunction) else None
+        if each is None:
+            return Dynamic(reference(*path), type_, hint)
+        return Dynamic(reference(*path), list_of(type_), None if hint is None else types.GenericAlias(list, (hint,)))
 
     def _check_arguments(self, node: ast.Call) -> None:
         for arg in node.args:
@@ -91,7 +95,15 @@ class StepCalls:
 
     def _task(self, node: ast.Call, task: TaskFunction[..., Any]) -> _CalledStep:
         given = self._bind(node, task.signature, task.name)
-        inputs = self._inputs(task.name, given, {name: to_type(hint) for name, hint in task.hints.items()}, task.hints)
+        known = {name: to_type(hint) for name, hint in task.hints.items()}
+        inputs = (
+            *self._inputs(task.name, given, known, task.hints),
+            *(
+                Input(name=name, value=constant_value(default), type=known.get(name, ANY))
+                for name, default in task.secret_defaults.items()
+                if name not in given
+            ),
+        )
         name = self._scopes.builder.free_name(task.name)
         function = task.function
         if function not in self._digests:
@@ -101,7 +113,7 @@ class StepCalls:
             name=function.__qualname__,
             code=self._digests[function],
             image=task.given.get("image"),
-            env={name: _variable(value) for name, value in (task.given.get("env") or {}).items()},
+            env={name: constant_value(value) for name, value in (task.given.get("env") or {}).items()},
         )
         step = Step(
             name=name,
@@ -144,7 +156,7 @@ class StepCalls:
         for name, node in given.items():
             symbol = self._expressions.lower(node)
             value = self._expressions.value(node, symbol)
-            if isinstance(symbol, Static):
+            if isinstance(symbol, Static) and not holds_secret(symbol.value):
                 wrong = misfit(name, symbol.value, hints.get(name, Any))
                 if wrong is not None:
                     raise self._refusals.error("P309", node, f"{name} of {callee}() is {wrong}", wrong.fix)
@@ -197,8 +209,3 @@ def _empty_if_skipped(step: Step, path: tuple[str, ...], type_: Type) -> tuple[O
     """A filter that lets no item through gives an empty list, as in Python."""
     declared = step.outputs or ((Output(name=path[-1], type=type_),) if len(path) == 4 else ())
     return tuple(dataclasses.replace(output, default=()) for output in declared)
-
-
-def _variable(value: Any) -> Any:
-    """Text stays text, but for a secret in an f-string, which prints as an expression."""
-    return to_text(value) if isinstance(value, str) and "${{ secrets" in value else constant_value(value)

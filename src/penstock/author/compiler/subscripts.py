@@ -7,6 +7,7 @@ import operator
 from typing import Any
 
 from penstock.author.compiler.context import CompileContext
+from penstock.author.compiler.enums import part
 from penstock.author.compiler.expressions import Expressions, Rules
 from penstock.author.compiler.refusals import described, with_article
 from penstock.author.compiler.symbols import Dynamic, Pairs, Seq, Static, Symbol, element, python, type_of
@@ -36,6 +37,9 @@ class Subscripts:
         if not isinstance(of, Dynamic):
             message = f"the attribute {node.attr!r} of this has no meaning in a workflow"
             raise self._refusals.error("P311", node, message, "use it inside a @task")
+        of_member = part(of, node.attr)
+        if of_member is not None:
+            return of_member
         self._check_has_parts(node, of)
         return Dynamic(_member(of.node, node.attr), of.type.item if of.type.name == "dict" else ANY)
 

@@ -14,11 +14,11 @@ import enum
 import math
 import pathlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.artifacts.plain import member_value, plain
-from penstock.author.values import is_secret
+from penstock.author.values import holds_secret, is_secret, to_text
 from penstock.expressions import types
 from penstock.expressions.parse import Binary, Call, Choice, Const, Expr, Index, ListOf, MapOf, Node, Unary
 from penstock.expressions.template import Template
@@ -44,6 +44,8 @@ class Dynamic:
 
     node: Node
     type: Type
+    declared: Any = field(default=None, compare=False)
+    """The annotation, where there is one: types of the graph do not tell the members of an Enum from their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,14 @@ Condition = bool | Node
 
 
 def constant_value(value: Any) -> Value:
-    """A Python constant as a Value. Raises NoValue. Text stays text: `${{` has no meaning inside a @workflow function."""
+    """A Python constant as a Value. Raises NoValue. Text stays text: `${{` has no meaning inside a @workflow function, but for a text
+    that was made with a secret, `f"Bearer {secret('TOKEN')}"` outside of it."""
     if isinstance(value, enum.Enum):
         return constant_value(member_value(value))
     if isinstance(value, float) and not math.isfinite(value):
         raise NoValue(str(value))
+    if isinstance(value, str) and holds_secret(value):
+        return to_text(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, range):

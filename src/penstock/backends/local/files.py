@@ -24,6 +24,7 @@ from penstock.artifacts.blobs import Blobs
 from penstock.backends.attempt import STDOUT, CannotRun, starts_at_root
 from penstock.backends.base import AttemptSpec, BackendContext
 from penstock.backends.folders import is_below
+from penstock.backends.local import guard
 from penstock.backends.mounts import HostMount, clear_input, make_mounts
 from penstock.expressions.evaluate import resolve
 from penstock.expressions.types import Type
@@ -31,6 +32,7 @@ from penstock.graph.model import MISSING, Action, Container, Function, Part, Pod
 from penstock.graph.stored import Stored
 
 _EMPTY = ("/mnt", "/media", "/srv", "/workspace")
+_TEMPORARY = ("/tmp", "/var/tmp")
 
 
 @dataclass(slots=True)
@@ -48,6 +50,11 @@ class HostFiles:
     """Inputs in the user's own folder, because they were declared there."""
     mounts: list[HostMount] = field(default_factory=list)
     _pattern: re.Pattern[str] | None = None
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The folders and files of this machine that the replica may write to."""
+        return str(self.folder), *(str(mount.source) for mount in self.mounts)
 
     @property
     def out(self) -> Path:
@@ -72,6 +79,12 @@ class HostFiles:
             mount = max(around, key=lambda one: len(one.path.rstrip("/")))
             return f"{mount.source}{path.removeprefix(mount.path.rstrip('/'))}"
         return f"{self.folder}/root/{path.lstrip('/')}"
+
+    def temporary(self) -> dict[str, str]:
+        """The /tmp of an image is the task's own: programs find it by this variable."""
+        place = self.inside("/tmp")
+        os.makedirs(place, exist_ok=True)
+        return {"TMPDIR": place}
 
     def real(self, path: str) -> Path:
         """The place of a declared path."""
@@ -109,7 +122,8 @@ def make_files(spec: AttemptSpec, folder: Path, context: BackendContext, stdout:
                 *(_workdirs(action) if starts_at_root(spec) else ()),
             ]
             if starts_at_root(spec):
-                paths += _empty_folders(action, folder)
+                shared = guard.writes_anywhere(context.environ or os.environ)
+                paths += _empty_folders(action, folder, _EMPTY if shared else (*_EMPTY, *_TEMPORARY))
             files.move(paths, make_mounts(spec, folder, context.home, context.blobs))
     files.start = start_folder(spec, files)
     if not isinstance(action, Function):
@@ -189,10 +203,10 @@ def _workdirs(action: Action) -> list[str]:
     return [path for path in found if isinstance(path, str) and path.strip("/")]
 
 
-def _empty_folders(action: Action, folder: Path) -> list[str]:
+def _empty_folders(action: Action, folder: Path, known: Iterable[str]) -> list[str]:
     """Folders that are empty in an image and that its commands name: they are the attempt's own, and not those of this machine."""
     texts = repr([value for _, value in action_values(action)])
-    named = [path for path in _EMPTY if path in texts]
+    named = [path for path in known if path in texts]
     for path in named:
         os.makedirs(f"{folder}/root{path}", exist_ok=True)
     return named

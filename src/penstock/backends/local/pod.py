@@ -66,6 +66,8 @@ class HostPod:
             for path in part.results.values():
                 os.makedirs(self.files.real(path).parent, exist_ok=True)
         self._environ = {**environ, **penstock_env(spec, context, number, str(self.files.out))}
+        if starts_at_root(spec):
+            self._environ |= self.files.temporary()
         parts = [
             as_texts(part, lambda value: text_of(value, context.blobs), self.files.relocate) for part in action.parts
         ]

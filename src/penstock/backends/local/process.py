@@ -171,7 +171,8 @@ class ProcessBackend:
         out, err = f"{self._home}/{process.out}", f"{self._home}/{process.err}"
         if attempt.spec.secrets:
             process.logs = MaskedLogs(self._loop, needles_of(attempt.spec.secrets.values()))
-        process.pid = spawn(process.words, process.env, process.start, out, err, process.logs)
+        writes = process.files.own if process.guarded else ()
+        process.pid = spawn(process.words, process.env, process.start, out, err, process.logs, writes)
         self._running.add(process.pid)
         process.watch = ProcessWatch(self._loop, process.pid, lambda status: self._gone(attempt, process, status))
 
@@ -232,7 +233,7 @@ class ProcessBackend:
 
         def fill() -> None:
             if not attempt.error:
-                process_results.fill(attempt, ended, self._context.blobs, succeeded)
+                process_results.fill(attempt, ended, self._context.blobs, succeeded, self._home)
 
         heavy = not attempt.error and not attempt.stopped and process_results.has_large_files(attempt)
         self._aside(heavy, fill, lambda: self._report(attempt, ended))
@@ -279,6 +280,7 @@ class ProcessBackend:
         process = HostProcess(
             pod.number, pod.files, ready.words, ready.env, ready.out, ready.err, ready.folder, pod, ready.part
         )
+        process.guarded = self._builder.is_guarded(attempt.spec)
         attempt.processes.append(process)
         self._spawn(attempt, process)
         if ready.part.timeout is not None:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import os
 
 from penstock.backends import folders
-from penstock.backends.attempt import COORDINATOR, for_replica, penstock_env, replica_folder, replica_logs, step_env
+from penstock.backends.attempt import (
+    COORDINATOR,
+    for_replica,
+    penstock_env,
+    replica_folder,
+    replica_logs,
+    starts_at_root,
+    step_env,
+)
 from penstock.backends.base import AttemptSpec, BackendContext
 from penstock.backends.environment import for_tasks
-from penstock.backends.local import command, function_main, shims
+from penstock.backends.local import command, function_main, guard, shims
 from penstock.backends.local.files import HostFiles, make_files, start_folder
 from penstock.backends.local.pod import HostPod
 from penstock.backends.local.process_attempt import HostProcess, ProcessAttempt
@@ -21,6 +29,7 @@ class ProcessBuilder:
         self._home = str(context.home)
         self._environ = dict(context.environ or for_tasks(os.environ))
         self._environ |= {"PENSTOCK_ENGINE": context.engine, "PENSTOCK_HOME": self._home}
+        self._guards = guard.is_on(self._environ)
         self._plain_files: dict[str, HostFiles] = {}
         """By the folder that the command starts in."""
 
@@ -49,13 +58,19 @@ class ProcessBuilder:
             function_main.write_call(spec, folder, context.blobs, str(context.home / "cache"))
         words = command.words_of(spec, files, context.blobs)
         env = self._environ | penstock_env(spec, context, number, str(files.out))
+        if starts_at_root(spec):
+            env |= files.temporary()
         if spec.step.replicas > 1:
             env[COORDINATOR] = "localhost"
         for name, value in step_env(spec.action, context.blobs).items():
             env[name] = files.relocate(value)
         env |= function_main.secret_env(spec)
         self._add_shims(spec.action, env)
-        return HostProcess(number, files, words, env, out, err, start=files.start)
+        return HostProcess(number, files, words, env, out, err, start=files.start, guarded=self.is_guarded(spec))
+
+    def is_guarded(self, spec: AttemptSpec) -> bool:
+        """Was it written for an image, and may it write to its own files alone?"""
+        return self._guards and starts_at_root(spec)
 
     def _plain(self, spec: AttemptSpec) -> HostProcess:
         """A command that reads and writes no files, as most do: nothing is made for it."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from penstock.artifacts.blobs import Blobs
 from penstock.backends import folders
 from penstock.backends.base import AttemptEnded, BackendContext, LogPart
-from penstock.backends.local import command, function_main
+from penstock.backends.local import command, function_main, guard
 from penstock.backends.local.files import is_heavy, read_outputs, read_partial_outputs
 from penstock.backends.local.pod import HostPod
 from penstock.backends.local.process_attempt import HostProcess, ProcessAttempt
@@ -18,6 +18,7 @@ from penstock.backends.secrets.masked_log import PRINTED
 from penstock.graph.model import Function, Outcome
 
 _LARGE = 1_000_000
+_TAIL = 4096
 
 
 def has_large_files(attempt: ProcessAttempt) -> bool:
@@ -31,7 +32,7 @@ def has_large_files(attempt: ProcessAttempt) -> bool:
     return False
 
 
-def fill(attempt: ProcessAttempt, ended: AttemptEnded, blobs: Blobs, succeeded: bool) -> None:
+def fill(attempt: ProcessAttempt, ended: AttemptEnded, blobs: Blobs, succeeded: bool, home: str) -> None:
     """Outcome, outputs, exit code and message of an attempt that could be run. May be called in another thread."""
     if succeeded:
         _succeeded(attempt, ended, blobs)
@@ -39,6 +40,18 @@ def fill(attempt: ProcessAttempt, ended: AttemptEnded, blobs: Blobs, succeeded: 
         _failed_pod(attempt, attempt.failed_pod, ended, blobs)
     elif attempt.failed is not None:
         _failed(attempt, attempt.failed, ended, blobs)
+    if ended.outcome is Outcome.FAILED and any(_was_denied(one, home) for one in attempt.processes):
+        ended.message += f"; {guard.ADVICE}"
+
+
+def _was_denied(process: HostProcess, home: str) -> bool:
+    """Does the end of its log say so?"""
+    if not process.guarded or process.code == 0:
+        return False
+    with suppress(OSError), open(f"{home}/{process.err}", "rb") as log:
+        log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL))
+        return b"permission denied" in log.read(_TAIL).lower()
+    return False
 
 
 def _succeeded(attempt: ProcessAttempt, ended: AttemptEnded, blobs: Blobs) -> None:

@@ -11,13 +11,14 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.backends.secrets.masked_log import MaskedLogs
 
 from penstock import rights
+from penstock.backends.local import guard
 
 _LOG = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 _IGNORED = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
@@ -30,19 +31,25 @@ class NotStarted(Exception):
 
 
 def spawn(
-    words: list[str], env: Mapping[str, str], folder: str, out: str, err: str, logs: MaskedLogs | None = None
+    words: list[str],
+    env: Mapping[str, str],
+    folder: str,
+    out: str,
+    err: str,
+    logs: MaskedLogs | None = None,
+    writes: Sequence[str] = (),
 ) -> int:
     """Its pid, which is its group's too. The files are appended to; both may be the same. `logs`: takes secrets out of what goes there.
-    Raises NotStarted."""
+    `writes`: the only folders in which it may write, if there are any (see guard). Raises NotStarted."""
     path = env.get("PATH", os.defpath)
     program = _program(words[0], path)
     here = not folder or folder == _current()
     try:
         if logs is not None:
-            return _popen(program, words, env, folder, logs.to(out), logs.to(err), logs)
-        if here:
+            return _popen(program, words, env, folder, logs.to(out), logs.to(err), logs, writes)
+        if here and not writes:
             return _spawn(program, words, env, out, err)
-        return _popen(program, words, env, folder, out, err)
+        return _popen(program, words, env, folder, out, err, None, writes)
     except (OSError, ValueError) as error:
         if logs is not None:
             logs.close()
@@ -75,18 +82,23 @@ def _popen(
     out: str | int,
     err: str | int,
     logs: MaskedLogs | None = None,
+    writes: Sequence[str] = (),
 ) -> int:
     with open(out, "ab", opener=rights.opener) as stdout, open(err, "ab", opener=rights.opener) as stderr:
-        process = subprocess.Popen(
-            words,
-            executable=program,
-            env=env,
-            cwd=folder or None,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                words,
+                executable=program,
+                env=env,
+                cwd=folder or None,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+        process = guard.writing_only_below(writes, start) if writes else start()
     if logs is not None:
         logs.given()
     process.returncode = 0  # whoever asked for it waits for it; Popen is not to

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.errors import nearest
+from penstock.expressions.parse import Choice, ListOf, MapOf, Node, path_of, references, show
 from penstock.expressions.secret import ROOT as SECRETS
 from penstock.graph.check.context import FIELDS, Context, ReadScope
 
@@ -73,6 +74,31 @@ def _secret(context: Context, path: Path, scope: ReadScope, field: str) -> bool:
         return True
     what = "a secret cannot be read here" if len(path) == 2 else f"{'.'.join(path)} names no secret"
     fix = "write secrets.NAME as the value of a variable (env), an input, a header or body of a request, or a mounted file"
+    context.report("P284", what, fix, scope.at(field), scope.source)
+    return False
+
+
+def computes_with_secret(node: Node) -> bool:
+    """Nothing can: its value is known to nobody until an attempt starts. It may be chosen, and put into a list or map."""
+    match node:
+        case Choice(test, yes, no):
+            return _reads_secret(test) or computes_with_secret(yes) or computes_with_secret(no)
+        case ListOf(items):
+            return any(map(computes_with_secret, items))
+        case MapOf(items):
+            return any(_reads_secret(key) or computes_with_secret(value) for key, value in items)
+        case _:
+            return path_of(node) is None and _reads_secret(node)
+
+
+def _reads_secret(node: Node) -> bool:
+    return any(path[0] == SECRETS for path in references(show(node)))
+
+
+def report_computed(context: Context, path: Path, scope: ReadScope, field: str) -> bool:
+    """Always False."""
+    what = f"secrets.{path[1]} is computed with, and its value is known to nobody before the step that is given it"
+    fix = "give the step the secret itself; to put it into a text: f\"Bearer {secret('NAME')}\", or Bearer ${{ secrets.NAME }}"
     context.report("P284", what, fix, scope.at(field), scope.source)
     return False
 

@@ -8,10 +8,11 @@ from penstock.expressions import types
 from penstock.expressions.infer import TypeMismatch, infer
 from penstock.expressions.parse import Expr, Node, path_of, references, show, simple_path
 from penstock.expressions.satisfy import never
+from penstock.expressions.secret import ROOT as SECRETS
 from penstock.expressions.template import Template
 from penstock.expressions.types import ANY, BOOL, STR, Type, list_of
 from penstock.graph.check.context import Context, ReadScope
-from penstock.graph.check.paths import check_path
+from penstock.graph.check.paths import check_path, computes_with_secret, report_computed
 from penstock.graph.check.scalars import brief
 from penstock.graph.model import Value, expressions
 
@@ -91,6 +92,8 @@ def _check_references(context: Context, expr: Expr, scope: ReadScope, field: str
     good = True
     for path in references(expr.text):
         good = check_path(context, path, scope, field) and good
+        if path[0] == SECRETS and good and computes_with_secret(expr.node):
+            good = report_computed(context, path, scope, field)
     return good
 
 

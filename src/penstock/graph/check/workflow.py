@@ -7,6 +7,8 @@ from typing import Final
 
 from penstock.errors import nearest
 from penstock.expressions import types
+from penstock.expressions.parse import references
+from penstock.expressions.secret import ROOT as SECRETS
 from penstock.graph.check.context import ALWAYS, Context, ReadScope
 from penstock.graph.check.order import check_order
 from penstock.graph.check.scalars import brief, check_count, check_name, check_seconds, check_word
@@ -14,7 +16,7 @@ from penstock.graph.check.steps import check_step
 from penstock.graph.check.storage import check_locks
 from penstock.graph.check.values import check_value
 from penstock.graph.limits import NAME, VARIABLE
-from penstock.graph.model import ENOUGH_OF, JUDGED_BY, MISSING, Output, Parameter
+from penstock.graph.model import ENOUGH_OF, JUDGED_BY, MISSING, Output, Parameter, expressions
 
 
 def _name(context: Context) -> None:
@@ -34,7 +36,12 @@ def _parameters(context: Context) -> None:
 
 def _parameter_values(context: Context, param: Parameter, where: str) -> None:
     for value in (param.default, *param.choices):
-        if value is not MISSING and not types.accepts(param.type, value):
+        read = next((path for expr in expressions(value) for path in references(expr.text)), None)
+        if read is not None:
+            message = f"the default of a parameter is known before the run, and this one reads {'.'.join(read)}"
+            fix = "give it in the step that needs it" if read[0] == SECRETS else "write a constant"
+            context.report("P204", message, fix, where)
+        elif value is not MISSING and not types.accepts(param.type, value):
             context.report(
                 "P220",
                 f"{brief(value)} is not {param.type}",
