@@ -463,16 +463,57 @@ def test_no_place_is_kept_where_no_rest_would_wait(engine: str, gang: bool) -> N
     assert len(cluster.of("workloads")) == 1
 
 
-def test_what_can_never_fit_is_said_with_the_fix() -> None:
+TOO_MUCH = "insufficient quota for cpu in flavor spot, request > maximum capacity (1 > 0)"
+NO_PLACE = "couldn't assign flavors to pod set main: flavor spot doesn't match node affinity"
+
+
+def never_fits(cluster: Cluster, words: str) -> list[str]:
+    """What is told once Kueue has said this of the only Workload."""
+    (workload,) = cluster.of("workloads")
+    told = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": words}
+    workload["status"] = {"conditions": [told]}
+    notes = look(cluster, cluster.mains[0]).notes
+    assert all(one.warning and words in one.message for one in notes if one.reason == "NeverFits")
+    return [one.message for one in notes if one.reason == "NeverFits"]
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (TOO_MUCH, "Ask for less"),
+        ("resource nvidia.com/gpu unavailable in ClusterQueue", "Ask for less"),
+        (NO_PLACE, "Choose other nodes"),
+        ("untolerated taint {spot true NoSchedule} in flavor spot", "Choose other nodes"),
+    ],
+)
+def test_what_can_never_fit_is_said_with_the_fix(words: str, fix: str) -> None:
     cluster = Cluster()
     cluster.submit("a", STEPS[:1])
     cluster.engine_step(), control(cluster)
-    (workload,) = cluster.of("workloads")
-    words = "insufficient quota for cpu in flavor spot, request > maximum capacity (1 > 0)"
-    told = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": words}
-    workload["status"] = {"conditions": [told]}
-    (note,) = look(cluster, cluster.of("sequences")[0]).notes
-    assert note.warning and words in note.message and "Ask for less" in note.message
+    (message,) = never_fits(cluster, words)
+    assert fix in message
+    # Another flavor would do, and is only full.
+    assert not never_fits(cluster, f"{words}, insufficient unused quota for cpu in flavor big, 1 more needed")
+
+
+@pytest.mark.parametrize(("unit", "engine"), [("task", "argo"), ("stage", "argo"), ("stage", "toy")])
+def test_pods_that_can_never_fit_are_said_too(unit: Unit, engine: str) -> None:
+    """They wait one by one, or ask for something that nobody knew before."""
+    cluster = Cluster(cpu=0)
+    step = UNKNOWN | {"pods": 1} if unit == "stage" and engine == "argo" else STEPS[0] | {"asks": "2"}
+    cluster.submit("a", [step], engine, unit)
+    for _ in range(8):
+        cluster.now += 2
+        cluster.engine_step(), control(cluster)
+        if engine == "toy":
+            cluster.mains[0]["spec"]["open"] = 1  # somebody lets it go
+    sized = [one for one in cluster.of("workloads") if "penstock/tasks" in annotations_of(one)]
+    for one in cluster.of("workloads"):
+        if one not in sized:
+            cluster.drop("workloads", name_of(one))
+    assert len(sized) == 1
+    (message,) = never_fits(cluster, TOO_MUCH)
+    assert "Ask for less" in message
 
 
 def test_a_plan_is_empty_once_it_is_carried_out() -> None:

@@ -61,10 +61,6 @@ SETTLED = 2.0
 """Seconds without a new pod after which the pods of a stage are taken as complete. Times in the cluster are whole seconds."""
 CAP = "penstock/workflows"
 """A resource of which every running workflow holds one, if its ClusterQueue covers it."""
-_NEVER = ("> maximum capacity", "unavailable in ClusterQueue")
-"""Kueue's words for what no amount of waiting helps."""
-_LATER = "insufficient unused quota"
-"""And for a flavor where waiting does help."""
 RUN = "(run)"
 """The key of the Workload that holds it."""
 
@@ -450,10 +446,7 @@ class _Turn:
             changed = kueue.resize(there, stage, self._queue_of(stage), self._priority())
             if changed is not None:
                 self.writes.append(changed)
-            said = str(condition(there.obj, "QuotaReserved").get("message") or "")
-            if any(words in said for words in _NEVER) and _LATER not in said:
-                fix = "Ask for less in a new workflow, or have the quota of the queue raised."
-                self._note("NeverFits", f"stage {stage.name} cannot be admitted: {said}. {fix}", warning=True)
+            self.notes += wording.never_fits(stage, there)
         return there
 
     def _keep_rest(self, stage: Stage, there: Workload) -> None:
@@ -566,6 +559,8 @@ class _Turn:
                 self.giving.append((there, ended))
                 if soon:
                     self._look_again(SETTLED)
+            elif not there.reserved:
+                self.notes += wording.never_fits(stage, there)
             return
         over = max((ended_at(pod) for _, pod in here), default=0.0)
         if self.now - over < SETTLED:
