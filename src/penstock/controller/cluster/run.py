@@ -136,6 +136,7 @@ class Manager:
         self._faults: OrderedDict[Key, float] = OrderedDict()
         """When an Event last told that a workflow cannot be handled."""
         self._threads: list[threading.Thread] = []
+        self._beginning = threading.Lock()
         self._material: Material | None = None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics_page}
         self._health = health_server(settings.health_host, settings.health_port, pages, self._log)
@@ -245,16 +246,19 @@ class Manager:
         return not ended.is_set()
 
     def _begin(self) -> None:
-        """From now on we act."""
-        self._acting = True
-        keys = {self._key_of(obj): None for cache in self.caches for obj in cache.list()}
-        for key in keys:
-            if key is not None:
-                self._queue.add(key)
-        for number in range(self._settings.workers):
-            thread = threading.Thread(target=self._work, name=f"worker-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        """From now on we act. The thread of the election calls it, perhaps while another one ends everything."""
+        with self._beginning:
+            if self._stop.is_set():
+                return
+            self._acting = True
+            keys = {self._key_of(obj): None for cache in self.caches for obj in cache.list()}
+            for key in keys:
+                if key is not None:
+                    self._queue.add(key)
+            for number in range(self._settings.workers):
+                thread = threading.Thread(target=self._work, name=f"worker-{number}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
 
     def _leads(self) -> bool:
         return not self._stop.is_set() and (not self._settings.elect or self._elector.leads)
@@ -264,7 +268,9 @@ class Manager:
         self._stop.set()
         self._queue.close()
         deadline = time.monotonic() + 20
-        for thread in list(self._threads):
+        with self._beginning:  # so it has begun, or never will
+            begun = list(self._threads)
+        for thread in begun:
             thread.join(max(0.0, deadline - time.monotonic()))
         acted, self._acting = self._acting, False
         self._elector.stop()
