@@ -143,7 +143,10 @@ def test_a_workload_deleted_by_hand_stops_its_pods_and_is_made_again() -> None:
         cluster.engine_step(), control(cluster), cluster.kueue_step()
     control(cluster)
     assert not any(map(is_gated, cluster.of("pods")))
-    cluster.drop("workloads", name_of(cluster.of("workloads")[0]))
+    gone = name_of(cluster.of("workloads")[0])
+    cluster.drop("workloads", gone)
+    (told,) = [one.message for one in look(cluster, cluster.mains[0]).notes if one.warning]
+    assert f"Workload {gone} was deleted" in told and "Leave the Workloads of workflows to the controller" in told
     control(cluster), cluster.engine_step()
     assert not cluster.of("pods")
     settle(cluster)

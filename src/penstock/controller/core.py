@@ -285,17 +285,19 @@ class _Turn:
     def _stop_strays(self, stages: Sequence[Stage]) -> set[str]:
         """Pods that run without quota: somebody deleted the Workload, or let them go. Returns the stages that are being stopped."""
         tasks: dict[str, list[str]] = {}
+        gone: dict[str, str] = {}
         for task, pod in self.coverage.strays:
             tasks.setdefault(task.stage, []).append(task.name)
             name = str(annotations_of(pod).get(names.POD_SET) or "").partition("/")[0]
             if name:
+                gone[task.stage] = name
                 self.doubts[name] = Write("patch", WORKLOADS, namespace_of(self.main), name)
         if self.view.stopping is not None:
             tasks.pop(self.view.stopping[0], None)
         for key, some in tasks.items():
             writes = self.engine.stop(self.observed, self.unit, key, sorted(set(some)))
             if writes:
-                self._note("Stopped", f"stage {wording.name(stages, key)}: pods ran without quota", warning=True)
+                self._note("Stopped", wording.stopped(wording.name(stages, key), gone.get(key, "")), warning=True)
                 self.writes += [replace(one, stage=key) for one in writes]
             self._look_again(1.0)
         return set(tasks)

@@ -67,6 +67,13 @@ def never_fits(stage: Stage, there: Workload) -> list[Note]:
     return [Note("NeverFits", f"stage {stage.name} cannot be admitted: {said}. {fix}", warning=True)]
 
 
+def stopped(stage: str, workload: str) -> str:
+    """Of a stage whose pods ran without quota. `workload`: the one that they counted against, which holds nothing; empty if they had none."""
+    why = f"Workload {workload} was deleted, or holds nothing any more" if workload else "somebody has let them go"
+    fix = "They wait in the queue again. Leave the Workloads of workflows to the controller; to end the workflow, delete it."
+    return f"stage {stage}: pods ran without quota and are stopped: {why}. {fix}"
+
+
 def unread(problem: str, fix: str) -> str:
     return f"{problem}. None of its pods is let go.{fix and ' '}{fix}"
 
