@@ -33,11 +33,11 @@ def adjust(obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
     if is_gated(document.data):
         document = Document(take_back(document), file=kind)
     library = library_of([document.spec], lookup, namespace_of(obj))
-    if unit == "workflow" and kind == "PipelineRun":
-        gated = gate.gate(library, document, "workflow")
-        mark = json.loads(gated["metadata"]["annotations"].pop(MARK))
+    whole = gate.gate(library, document, "workflow") if unit == "workflow" and kind == "PipelineRun" else {}
+    if is_gated(whole):
+        gated, mark = whole, json.loads(whole["metadata"]["annotations"].pop(MARK))
         del gated["metadata"]["annotations"][UNDO]
-    else:
+    else:  # also a whole run that asks for nothing: its TaskRuns are let go as soon as they are there
         gated, mark = _by_task(library, document, unit)
     if kind == "PipelineRun" and document.spec.get("timeouts") is None and document.spec.get("timeout") is None:
         gated["spec"]["timeouts"] = {"pipeline": "0"}
