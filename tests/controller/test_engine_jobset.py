@@ -94,6 +94,11 @@ def test_it_is_cut_where_a_step_waits_until_others_are_complete() -> None:
     )
 
 
+def test_a_step_that_waits_for_one_that_there_is_not_waits() -> None:
+    """JobSet refuses such a JobSet; it may have been edited, though."""
+    assert states(observed(stored(step("a"), step("b", 1, "gone"), step("c", 1, "b")))) == dict.fromkeys("abc", "ahead")
+
+
 def test_steps_that_name_different_queues_are_different_stages() -> None:
     gpu = step("gpu", ready=("cpu",))
     gpu["template"]["metadata"] = {"labels": {QUEUE: "gpus"}}

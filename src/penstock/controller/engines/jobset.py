@@ -327,7 +327,7 @@ class _Look:
     def _follows(self, later: Sequence[Step], before: Sequence[Step]) -> bool:
         """Does it wait for nobody else?"""
         waits = later[0].complete
-        direct = waits - {name for one in waits for name in self.steps[one].complete}
+        direct = waits - {name for one in waits if one in self.steps for name in self.steps[one].complete}
         return bool(direct) and direct <= {one.name for one in before}
 
     def _each(self, step: Step) -> Iterator[Stage]:
