@@ -4,19 +4,20 @@ two writes, nothing runs without quota, nothing finished runs again, and everyth
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.controller.core import PATIENCE
+from penstock.controller.core import PATIENCE, Seen, reconcile
 from penstock.controller.coverage import is_gated
 from penstock.controller.engine import Shape, Stage, Unit
 from penstock.controller.objects import Object, annotations_of, holds, is_deleted, labels_of, name_of, part, uid_of
 from penstock.controller.workload import build
 from penstock.formats.pods.requests import amounts
-from tests.controller.model import Cluster, Conflict, control, look
+from tests.controller.model import Cluster, Conflict, control, look, observed
 
 STEPS = [
     {"name": "fetch", "pods": 1, "cpu": "1"},
@@ -529,6 +530,34 @@ def test_a_plan_is_empty_once_it_is_carried_out() -> None:
             pass
         for main in cluster.of("sequences"):
             assert not look(cluster, main).writes
+
+
+@pytest.mark.parametrize("engine", ["argo", "tekton"])
+def test_by_task_the_cost_grows_with_the_number_of_tasks(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a Workload and a pod of its own: nothing is looked for among all of them for each of them."""
+    monkeypatch.setattr(Cluster, "invariants", lambda self: None)
+
+    def seconds(count: int) -> float:
+        cluster = Cluster(cpu=count)
+        cluster.submit("a", [{"name": "s", "pods": count, "cpu": "1"}], engine, "task")
+        for _ in range(6 + (count if engine == "tekton" else 0)):
+            cluster.now += 1
+            cluster.engine_step()
+        for _ in range(4):
+            cluster.now += 2
+            cluster.engine_step(), control(cluster), cluster.kueue_step(), control(cluster)
+            for pod in cluster.of("pods"):
+                if pod["status"]["phase"] == "Pending":
+                    cluster.pod_step(name_of(pod))
+        assert len(cluster.of("workloads")) == len(cluster.of("pods")) == count
+        (main,) = cluster.mains
+        seen = Seen(cluster.machines[engine].engine, observed(cluster, main), "task", cluster.of("workloads"))
+        began = time.process_time()
+        reconcile(seen)
+        return time.process_time() - began
+
+    seconds(10)
+    assert seconds(240) < 16 * max(seconds(40), 0.002)
 
 
 NUMBER = st.integers(0, 30)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from penstock.controller.coverage import is_active, is_gated
@@ -281,8 +282,14 @@ class _Look:
 
     def jobs_of(self, key: str) -> list[Object]:
         """In the order of the steps."""
-        listed = [job for name in self.steps for job in self.jobs.get(name, ())]
-        return [job for job in listed if self.key_of(job) == key]
+        return list(self._by_key.get(key, ()))
+
+    @cached_property
+    def _by_key(self) -> dict[str, list[Object]]:
+        found: dict[str, list[Object]] = {}
+        for job in (job for name in self.steps for job in self.jobs.get(name, ())):
+            found.setdefault(self.key_of(job), []).append(job)
+        return found
 
     def is_ready(self, name: str) -> bool:
         """Are all Jobs of a step ready, as JobSet would count them with their real parallelism?"""
