@@ -478,9 +478,8 @@ def _order(document: Document, made: dict[str, Any]) -> None:
         policy = None
     listed = part(made, "spec").get("replicatedJobs")
     steps = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    if not isinstance(policy, Mapping) or any(rows(one, "dependsOn") for one in steps):
-        said = "it is no policy" if not isinstance(policy, Mapping) else "dependsOn says the order already"
-        raise refusal(document, "P867", where, f"{POLICY}: {said}", f"write {example}, without dependsOn")
+    if not isinstance(policy, Mapping):
+        raise refusal(document, "P867", where, f"{POLICY}: it is no policy", f"write {example}, without dependsOn")
     names = [str(one.get("name")) for one in steps]
     rules = [*rows(policy, "rules")]
     if policy.get("executionPolicyOrder") == "InOrder":
@@ -493,16 +492,24 @@ def _order(document: Document, made: dict[str, Any]) -> None:
             said = f"{POLICY}: a rule names no step, or a status other than Succeeded and Ready"
             raise refusal(document, "P867", where, said, f"write {example}")
         found.append((wanted, status))
-    _depend(steps, names, found)
-
-
-def _depend(steps: Sequence[dict[str, Any]], names: Sequence[str], rules: Sequence[tuple[list[str], str]]) -> None:
-    """Steps after the targets of a rule wait for them; of several rules the last counts, since its targets wait for the others'."""
-    for at, step in enumerate(steps):
-        before = [rule for rule in rules if max(names.index(name) for name in rule[0]) < at]
+    said_before, order = [rows(one, "dependsOn") for one in steps], _depends(names, found)
+    if any(said_before) and said_before != order:  # the same is there if this one has been made ready before
+        raise refusal(
+            document, "P867", where, f"{POLICY}: dependsOn says another order", f"write {example}, without dependsOn"
+        )
+    for one, before in zip(steps, order, strict=True):
         if before:
-            targets, status = max(before, key=lambda rule: max(names.index(name) for name in rule[0]))
-            step["dependsOn"] = [{"name": name, "status": status} for name in targets]
+            one["dependsOn"] = before
+
+
+def _depends(names: Sequence[str], rules: Sequence[tuple[list[str], str]]) -> list[list[dict[str, str]]]:
+    """Steps after the targets of a rule wait for them; of several rules the last counts, since its targets wait for the others'."""
+    found: list[list[dict[str, str]]] = []
+    for at in range(len(names)):
+        before = [rule for rule in rules if max(names.index(name) for name in rule[0]) < at]
+        targets, status = max(before, key=lambda rule: max(names.index(name) for name in rule[0]), default=([], ""))
+        found.append([{"name": name, "status": status} for name in targets])
+    return found
 
 
 ENGINE = JobSet()
