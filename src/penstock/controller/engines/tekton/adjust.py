@@ -41,8 +41,10 @@ def adjust(obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
         gated, mark = _by_task(library, document, unit)
     if kind == "PipelineRun" and document.spec.get("timeouts") is None and document.spec.get("timeout") is None:
         gated["spec"]["timeouts"] = {"pipeline": "0"}
-    labels = {**labels_of(gated)}
-    gated["metadata"]["labels"] = labels | {QUEUED: str(labels.get(QUEUE) or labels.get(QUEUED) or "")}
+    # Of a copy the queue is as it was given: to take its gates out takes our label out, too.
+    given = labels_of(obj)
+    queue = str(given.get(QUEUE) or given.get(QUEUED) or "")
+    gated["metadata"]["labels"] = {**labels_of(gated), QUEUED: queue}
     _own_queues(gated["spec"])
     return Adjusted(finish(document, gated, mark), tuple(_warnings(document, kind)))
 
