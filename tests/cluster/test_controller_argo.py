@@ -246,15 +246,25 @@ def test_by_reuse_equal_stages_keep_one_reservation(bed: Testbed, desk: Desk) ->
 
 
 def test_exit_handlers_and_hooks_never_wait(bed: Testbed, desk: Desk) -> None:
+    """Of the workflow and of one step, while it runs and when it ends. Each asks for more than the queue has."""
     desk.queue("main", "1")
     document = three_stages("w")
-    document["spec"]["templates"][0]["steps"] = [step("first", "small")]
-    document["spec"]["templates"].append(needs(fake("clean", run_time="1s"), "8"))
+    (first,) = step("first", "slow")
+    running = {"template": "clean", "expression": 'steps.first.status == "Running"'}
+    first["hooks"] = {"running": running, "exit": {"template": "clean"}}
+    document["spec"]["templates"][0]["steps"] = [[first]]
+    document["spec"]["templates"] += [needs(fake("clean", run_time="1s"), "8"), needs(fake("slow", run_time="4s"), "1")]
     document["spec"]["onExit"] = "clean"
+    document["spec"]["hooks"] = {"running": {"template": "clean", "expression": 'workflow.status == "Running"'}}
     with Witness(bed, desk.namespace) as witness:
         create(bed, desk.namespace, queued(document))
-        assert until_over(bed, desk.namespace, "w")["status"]["phase"] == "Succeeded"
-    witness.check(exempt=["w.onExit"])
+        found = until_over(bed, desk.namespace, "w")
+        assert found["status"]["phase"] == "Succeeded", found["status"].get("message")
+        bed.wait(lambda: finished(desk), "all Workloads to be finished")
+    ran = {one["name"] for one in found["status"]["nodes"].values() if one.get("templateName") == "clean"}
+    assert ran == {"w.onExit", "w.hooks.running", "w[1].first.onExit", "w[1].first.hooks.running"}
+    assert set(workloads(desk)) == {"main[0]"} and witness.most_held("cpu") == 1000
+    witness.check(exempt=["onExit", "hooks.running"])
 
 
 def test_a_loop_whose_size_only_the_run_knows(bed: Testbed, desk: Desk) -> None:

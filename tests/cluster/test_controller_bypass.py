@@ -6,6 +6,7 @@ Other people's objects without a label are as they would be without Penstock, al
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +20,7 @@ from testbed.components.jobset import API as JOB_SETS
 from testbed.errors import ApiError
 from testbed.instance import Testbed
 from tests.cluster import argo_runs, tekton_runs, test_jobset
-from tests.cluster.argo_runs import API, fake, flow, node, path, step
+from tests.cluster.argo_runs import API, EXIT_CODE, RUN_TIME, fake, flow, node, path, step
 from tests.cluster.controlled import ALL, Controlled, Witness
 from tests.cluster.kueue_protocol import Desk
 from tests.cluster.policies import CONTAINER, person
@@ -362,6 +363,56 @@ def test_a_gate_that_asks_for_nothing(ana: Attempt) -> None:
     ends(ana)
 
 
+def test_a_step_that_says_it_is_over_keeps_its_quota(ana: Attempt) -> None:
+    """Her word is not the end of its pod: what that holds is free when it ends."""
+    document = one_step()
+    document["spec"]["templates"][1]["metadata"]["annotations"][RUN_TIME] = "forever"
+    ana.create(document)
+    ana.let_go()
+    argo_runs.until(ana.bed, ana.ns, "w", "first", "Running")
+    found = ana.bed.get(path(ana.ns, "w"))
+    over = {"phase": "Succeeded", "finishedAt": node(found, "first")["startedAt"]}
+    ana.edit(path(ana.ns, "w"), {"status": {"nodes": {node(found, "first")["id"]: over}}})
+    ana.desk.workload("more", count=3, cpu="1")
+    ana.desk.fence("looked-at")
+    (pod,) = ana.pods()
+    ana.desk.until_used("1")
+    assert pod["status"]["phase"] == "Running"
+    assert not holds(ana.desk.get("more"), "QuotaReserved")
+    where = f"/api/v1/namespaces/{ana.ns}/pods/{pod['metadata']['name']}"
+    ana.bed.raw("PATCH", where, {"metadata": {"annotations": {RUN_TIME: "10ms"}}}, MERGE)
+    ana.desk.until_running("more")
+    assert argo_runs.until_over(ana.bed, ana.ns, "w")["status"]["phase"] == "Succeeded"
+
+
+def test_a_workflow_that_is_tried_again_waits_again(ana: Attempt) -> None:
+    """What `argo retry` writes and deletes, once all that it held has been given back."""
+    document = one_step()
+    document["spec"]["templates"][1]["metadata"]["annotations"][EXIT_CODE] = "1"
+    ana.create(document)
+    ends(ana, phase="Failed")
+    ana.bed.wait(lambda: not ana._queued(), "all of it to be given back")
+    ana.desk.workload("another", count=3, cpu="1")
+    ana.desk.until_running("another")
+    found = ana.bed.get(path(ana.ns, "w"))
+    nodes: Object = {node(found, "first")["id"]: None}
+    for key, one in found["status"]["nodes"].items():
+        if key not in nodes and one["phase"] != "Succeeded":
+            nodes[key] = {"phase": "Running", "finishedAt": None, "message": None}
+    for pod in ana.pods():
+        ana.bed.delete(f"/api/v1/namespaces/{ana.ns}/pods/{pod['metadata']['name']}")
+    ana.bed.wait(lambda: not ana.pods(), "its pods to be gone")
+    again = {"phase": "Running", "finishedAt": None, "message": None, "nodes": nodes, "conditions": None}
+    ana.edit(
+        path(ana.ns, "w"),
+        {"metadata": {"labels": {"workflows.argoproj.io/completed": None}}, "status": again},
+    )
+    ana.waits()
+    ana.held()
+    ana.desk.finish("another")
+    assert argo_runs.until_over(ana.bed, ana.ns, "w")["status"]["phase"] == "Failed"
+
+
 def test_a_step_that_says_it_is_a_hook(ana: Attempt) -> None:
     ana.create(one_step())
     gate = node(ana.at_the_gate(), "penstock-gate-0")
@@ -483,6 +534,36 @@ def test_a_task_run_made_by_hand_as_a_child_of_the_run(ana: Attempt) -> None:
     tekton_ends(ana)
 
 
+@pytest.mark.parametrize("kind", ["PipelineRun", "TaskRun"])
+@pytest.mark.parametrize("label", [QUEUE, "penstock/queue"])
+def test_a_copy_of_a_queued_run_proves_nothing(ana: Attempt, kind: str, label: str) -> None:
+    """With all that was written into it, and under either label; and told that it may go."""
+    document = small_run() if kind == "PipelineRun" else queued(run("TaskRun", "p", {"taskSpec": fake_task(cpu="1")}))
+    made = ana.create(document)
+    ana.waits()
+    labels = {key: text for key, text in made["metadata"]["labels"].items() if key not in (QUEUE, "penstock/queue")}
+    notes = {
+        **made["metadata"].get("annotations", {}),
+        "penstock/gate": '{"unit":"stage","by":"taskruns","held":"user"}',
+    }
+    spec = {key: value for key, value in made["spec"].items() if key != "status"}
+    again = {"metadata": {"name": "copy", "labels": labels | {label: "main"}, "annotations": notes}, "spec": spec}
+    ana.create({"apiVersion": made["apiVersion"], "kind": kind, **again})
+    one = ana.bed.wait(lambda: _task_run_of(ana, "copy"), "the TaskRun of the copy")
+    assert one["spec"]["status"] == "TaskRunPending"
+    ana.refused(tekton_runs.path(ana.ns, "TaskRun", one["metadata"]["name"]), {"spec": {"status": None}})
+    assert not ana.pods()
+    ana.let_go()
+    for name in ("p", "copy"):
+        found = tekton_runs.ended(ana.bed, ana.ns, kind, name)
+        assert tekton_runs.condition(found)["status"] == "True", tekton_runs.condition(found)
+
+
+def _task_run_of(ana: Attempt, name: str) -> Object | None:
+    every = ana.bed.objects(tekton_runs.API, "taskruns", ana.ns)
+    return next((one for one in every if one["metadata"]["name"].startswith(name)), None)
+
+
 def test_pods_of_a_run_that_ask_for_more_than_the_task(ana: Attempt) -> None:
     spec = [
         {"pipelineTaskName": "first", "stepSpecs": [{"name": "main", "computeResources": {"requests": {"cpu": "2"}}}]}
@@ -539,11 +620,18 @@ def test_a_copy_of_a_queued_job_set(ana: Attempt) -> None:
 # -- other people -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("how", ["dead", "silent"])
 def test_others_are_left_alone_also_while_the_controller_is_down(
-    bed: Testbed, controller: Controlled, ana: Attempt
+    bed: Testbed, controller: Controlled, ana: Attempt, how: str
 ) -> None:
+    """Dead: nobody listens. Silent: connections are taken, and nobody answers."""
     ana.exempt = ["plain", "free"]
-    controller.kill()
+    process = controller.process
+    assert process is not None
+    if how == "dead":
+        controller.kill()
+    else:
+        process.send_signal(signal.SIGSTOP)
     try:
         began = time.monotonic()
         plain = flow("plain", [step("first", "small")], needs(fake("small", run_time="1s"), "1"))
@@ -565,4 +653,7 @@ def test_others_are_left_alone_also_while_the_controller_is_down(
             with pytest.raises(ApiError, match="failed calling webhook"):
                 ana.create(one)
     finally:
-        controller.start()
+        if how == "dead":
+            controller.start()
+        else:
+            process.send_signal(signal.SIGCONT)

@@ -5,19 +5,21 @@ The KEP's workflows ask for nothing, so the queues here count pods.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from penstock.controller.objects import holds
+from penstock.controller.objects import holds, name_of, rows
 from testbed.api import MERGE
 from testbed.instance import Testbed
 from tests.cluster import tekton_runs, test_jobset
 from tests.cluster.argo_runs import API, RUN_TIME, create, fake, flow, node, pods, step, until, until_over
-from tests.cluster.controlled import ALL, Controlled, Witness
-from tests.cluster.kueue_protocol import Desk
-from tests.cluster.tekton_runs import fake_task, left, run
+from tests.cluster.chaos import phase_of
+from tests.cluster.controlled import ALL, OWNERS, Controlled, Witness
+from tests.cluster.kueue_protocol import KUEUE, Desk
+from tests.cluster.tekton_runs import fake_task, left, pipeline, run
 from tests.cluster.test_controller_argo import finished, pending, queued, workloads
 from tests.cluster.test_jobset import after, job, jobset
 
@@ -213,8 +215,8 @@ def test_story_4_the_pipeline_with_its_result_passed_on(bed: Testbed, desk: Desk
     params = [{"name": "RESULT_STRING_LENGTH"}, {"name": "RESULT_STRING_CHAR", "default": "."}]
     annotated = {"name": "generate-result", "annotations": {tekton_runs.RESULT: generated}}
     every = (("Task", annotated, generate), ("Task", {"name": "print-result"}, shown))
-    pipeline = ("Pipeline", {"name": "result-test"}, {"params": params, "tasks": tasks})
-    for kind, metadata, spec in (*every, pipeline):
+    shared = ("Pipeline", {"name": "result-test"}, {"params": params, "tasks": tasks})
+    for kind, metadata, spec in (*every, shared):
         where = f"/apis/{tekton_runs.API}/namespaces/{desk.namespace}/{kind.lower()}s"
         bed.raw("POST", where, {"apiVersion": tekton_runs.API, "kind": kind, "metadata": metadata, "spec": spec})
     spec = {"pipelineRef": {"name": "result-test"}, "params": given(RESULT_STRING_LENGTH="3000")}
@@ -227,6 +229,110 @@ def test_story_4_the_pipeline_with_its_result_passed_on(bed: Testbed, desk: Desk
     assert pod_counts(desk) == {"generate-result": 1, "print-result": 1}
     printed = tekton_runs.task_runs(bed, desk.namespace)["print-result"]
     assert printed["spec"]["params"] == [{"name": "TO_PRINT", "value": word}]
+
+
+# -- the place in line ---------------------------------------------------------------------------------------------------
+
+FIRST = {RUN_TIME: "4s"}
+
+
+def two_stages(engine: str) -> Object:
+    """One cpu each; the first takes some seconds."""
+    if engine == "argo":
+        return flow("w", [step("a", "a"), step("b", "b")], fake("a", cpu="1", run_time="4s"), fake("b", cpu="1"))
+    if engine == "tekton":
+        tasks = {"a": fake_task(cpu="1", run_time="4s"), "b": fake_task(cpu="1")}
+        first, second = ({"name": name, "taskSpec": spec} for name, spec in tasks.items())
+        return run("PipelineRun", "w", pipeline(first, {**second, "runAfter": ["a"]}))
+    return jobset(job("a", 1, FIRST), job("b", dependsOn=after("a")), name="w")
+
+
+@pytest.mark.parametrize("engine", ["argo", "tekton", "jobset"])
+def test_who_came_later_is_behind_all_stages_of_a_run(bed: Testbed, desk: Desk, engine: str) -> None:
+    """Its second stage is not reached when the other one asks; it comes first all the same."""
+    desk.queue("main", "1")
+    document = queued(two_stages(engine))
+    with Witness(bed, desk.namespace) as witness:
+        bed.raw("POST", OWNERS[document["kind"]].path(desk.namespace), document)
+        bed.wait(lambda: len(workloads(desk)) == 2, "the places of its stages", 60)
+        bed.wait(lambda: any(holds(one, "PodsReady") for one in workloads(desk).values()), "its first stage to run", 60)
+        desk.next_second()
+        create(bed, desk.namespace, queued(flow("late", [step("a", "a")], fake("a", cpu="1"))))
+        assert until_over(bed, desk.namespace, "late")["status"]["phase"] == "Succeeded"
+        bed.wait(lambda: finished(desk), "all Workloads to be finished", 60)
+    owners: list[str] = []
+    for _, _, kind, obj in sorted(witness.events, key=lambda one: one[0]):
+        name = f"{rows(obj, 'metadata', 'ownerReferences')[0]['name']} {name_of(obj)}" if kind == "Workload" else ""
+        if name and holds(obj, "Admitted") and name not in owners:
+            owners.append(name)
+    assert [name.split()[0] for name in owners] == ["w", "w", "late"]
+
+
+# -- the workflow as a whole --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["argo", "tekton", "jobset"])
+def test_what_a_whole_workflow_declares_is_what_it_holds_and_where(bed: Testbed, desk: Desk, engine: str) -> None:
+    """By the annotations of the KEP: more than its peak, and only on nodes that it would not get otherwise."""
+    pools = {name: f"{desk.namespace}-{name}" for name in ("plain", "spot")}
+    label = f"pool-{desk.namespace}"
+    taints = [{"key": "spot", "value": "yes", "effect": "NoSchedule"}]
+    for name, flavor in pools.items():
+        spec = {"nodeLabels": {label: name}, **({"nodeTaints": taints} if name == "spot" else {})}
+        send(bed, "ResourceFlavor", flavor, spec)
+    quotas = [{"name": flavor, "resources": [{"name": "cpu", "nominalQuota": "4"}]} for flavor in pools.values()]
+    groups = [{"coveredResources": ["cpu"], "flavors": quotas}]
+    send(bed, "ClusterQueue", desk.namespace, {"namespaceSelector": {}, "resourceGroups": groups})
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "main"}}
+    bed.raw("POST", desk.path("localqueues"), queue | {"spec": {"clusterQueue": desk.namespace}})
+    (one,) = bed.objects("v1", "nodes", labels="type=kwok")
+    bed.raw("PATCH", f"/api/v1/nodes/{one['metadata']['name']}", {"metadata": {"labels": {label: "spot"}}}, MERGE)
+    documents = {
+        "argo": lambda: flow("w", [step("a", "a")], fake("a", cpu="1")),
+        "tekton": lambda: run("PipelineRun", "w", pipeline({"name": "a", "taskSpec": fake_task(cpu="1")})),
+        "jobset": lambda: jobset(job("a"), name="w"),
+    }
+    document = queued(documents[engine](), unit="workflow")
+    document["metadata"]["annotations"] |= {
+        "kueue.k8s.io/max-resources": '{"cpu": "3"}',
+        "kueue.k8s.io/node-selector": json.dumps({label: "spot"}),
+        "kueue.k8s.io/toleration": '[{"key": "spot", "operator": "Exists"}]',
+    }
+    with Witness(bed, desk.namespace) as witness:
+        bed.raw("POST", OWNERS[document["kind"]].path(desk.namespace), document)
+        bed.wait(lambda: workloads(desk) and finished(desk), "it to end", 90)
+    (workload,) = workloads(desk).values()
+    (pod_set,) = workload["spec"]["podSets"]
+    assert (pod_set["count"], pod_set["template"]["spec"]["nodeSelector"]) == (3, {label: "spot"})
+    assert witness.check()["most pods"] == 1 and witness.most_held("cpu") == 3000
+    (pod,) = bed.objects("v1", "pods", desk.namespace)
+    assert pod["spec"]["nodeSelector"][label] == "spot" and pod["status"]["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize("unit", ["stage", "task", "workflow"])
+@pytest.mark.parametrize("engine", ["argo", "tekton", "jobset"])
+def test_what_asks_for_nothing_needs_no_quota(bed: Testbed, desk: Desk, engine: str, unit: str) -> None:
+    """Not even where the queue is full."""
+    desk.queue("main", "1")
+    desk.workload("other", cpu="1")
+    desk.until_running("other")
+    free = job("a")
+    del free["template"]["spec"]["template"]["spec"]["containers"][0]["resources"]
+    documents = {
+        "argo": lambda: flow("w", [step("a", "a")], fake("a")),
+        "tekton": lambda: run("PipelineRun", "w", pipeline({"name": "a", "taskSpec": fake_task()})),
+        "jobset": lambda: jobset(free, name="w"),
+    }
+    document = queued(documents[engine](), unit=unit)
+    where = OWNERS[document["kind"]]
+    bed.raw("POST", where.path(desk.namespace), document)
+    bed.wait(lambda: phase_of(bed.get(where.path(desk.namespace, "w"))) == "Succeeded", "it to end", 90)
+    assert set(workloads(desk)) <= {"other"}
+
+
+def send(bed: Testbed, kind: str, name: str, spec: Object) -> None:
+    body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    bed.raw("POST", f"{KUEUE}/{kind.lower()}s", body)
 
 
 # -- issue 672 ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""What a ClusterQueue may ask for beside quota, with the controller on the real Argo and the real Kueue: admission checks, and a cap on running workflows."""
+"""What a ClusterQueue may ask for beside quota, with the controller on the real Argo and the real Kueue: admission checks, evictions that are no
+preemptions, and a cap on running workflows."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 
 from penstock.controller.objects import annotations_of, labels_of, name_of, part, rows, uid_of
 from testbed.instance import Testbed
-from tests.cluster.argo_runs import create, fake, flow, node, pods, until, until_over
+from tests.cluster.argo_runs import create, fake, flow, node, pods, step, until, until_over
 from tests.cluster.controlled import Controlled, Witness
 from tests.cluster.kueue_protocol import KUEUE, MERGE, Desk, now, stated
 from tests.cluster.support import condition
@@ -122,6 +123,72 @@ def _now(bed: Testbed, desk: Desk) -> list[Object]:
 def _all_running(bed: Testbed, desk: Desk, before: Sequence[Object]) -> bool:
     known = {uid_of(one) for one in before}
     return [one["status"]["phase"] for one in _now(bed, desk) if uid_of(one) not in known] == ["Running"] * 2
+
+
+# -- evictions that are no preemptions ------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_drained_takes_the_stage_back_when_it_opens(bed: Testbed, desk: Desk) -> None:
+    desk.queue("main", "2")
+    with Witness(bed, desk.namespace) as witness:
+        create(bed, desk.namespace, one_stage("w", "4s"))
+        bed.wait(lambda: is_now(desk, STAGE, "PodsReady"), "its pods to be ready", 60)
+        desk.stop_queue("HoldAndDrain")
+        bed.wait(lambda: not is_now(desk, STAGE, "QuotaReserved"), "its quota to be given back", 60)
+        assert not _now(bed, desk)
+        assert condition(workloads(desk)[STAGE], "Requeued")["status"] == "False"
+        desk.stop_queue("None")
+        assert until_over(bed, desk.namespace, "w")["status"]["phase"] == "Succeeded"
+        bed.wait(lambda: finished(desk), "all Workloads to be finished", 60)
+    assert witness.check()["most pods"] == 2
+
+
+def test_what_an_administrator_switches_off_stops_and_goes_on_when_it_is_switched_on(bed: Testbed, desk: Desk) -> None:
+    desk.queue("main", "2")
+    create(bed, desk.namespace, one_stage("w", "4s"))
+    bed.wait(lambda: is_now(desk, STAGE, "PodsReady"), "its pods to be ready", 60)
+    name = name_of(workloads(desk)[STAGE])
+    desk.edit(name, {"spec": {"active": False}})
+    bed.wait(lambda: not is_now(desk, STAGE, "QuotaReserved") and not _now(bed, desk), "it to be stopped", 60)
+    desk.fence("looked-at")
+    assert part(desk.get(name), "spec")["active"] is False and not _now(bed, desk)
+    desk.finish("looked-at")
+    desk.edit(name, {"spec": {"active": True}})
+    assert until_over(bed, desk.namespace, "w")["status"]["phase"] == "Succeeded"
+    bed.wait(lambda: finished(desk), "all Workloads to be finished", 60)
+
+
+def test_pods_that_do_not_start_in_time_are_stopped_and_tried_again(testbed: Callable[..., Testbed]) -> None:
+    """Kueue waits for seconds here. One of two pods finds no node at first; what was ready is left alone."""
+    limits = {"timeout": "8s", "recoveryTimeout": "8s", "requeuingStrategy": {"backoffBaseSeconds": 1}}
+    bed = testbed("kueue", "kwok", "argo", kueue={"waitForPodsReady": limits})
+    desk = Desk(bed)
+    desk.queue("main", "3")
+    label = f"place-{desk.namespace}"
+    (one,) = bed.objects("v1", "nodes", labels="type=kwok")
+    with Controlled(bed, ["argo"]), Witness(bed, desk.namespace) as witness:
+        create(bed, desk.namespace, queued(flow("ready", [step("a", "a")], fake("a", cpu="1", run_time="forever"))))
+        bed.wait(lambda: _state(desk, "ready", "PodsReady"), "its pod to be ready", 60)
+        nowhere = {**fake("b", cpu="1"), "nodeSelector": {label: "here"}}
+        group = [*step("a", "a"), *step("b", "b")]
+        create(bed, desk.namespace, queued(flow("w", [group], fake("a", cpu="1"), nowhere)))
+        bed.wait(lambda: _state(desk, "w", "Evicted"), "Kueue to give up waiting", 60)
+        assert condition(_of(desk, "w"), "Evicted")["reason"] == "PodsReadyTimeout"
+        there = {"metadata": {"labels": {label: "here"}}}
+        bed.raw("PATCH", f"/api/v1/nodes/{name_of(one)}", there, MERGE)
+        assert until_over(bed, desk.namespace, "w")["status"]["phase"] == "Succeeded"
+        assert not _state(desk, "ready", "Evicted")
+    assert witness.check()["most pods"] == 3
+
+
+def _of(desk: Desk, workflow: str) -> Object:
+    every = desk.read(desk.path("workloads"))["items"]
+    mine = (one for one in every if rows(one, "metadata", "ownerReferences")[0]["name"] == workflow)
+    return next(mine, {})
+
+
+def _state(desk: Desk, workflow: str, kind: str) -> bool:
+    return condition(_of(desk, workflow), kind).get("status") == "True"
 
 
 # -- a cap on running workflows -----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -251,8 +252,8 @@ def test_labels_do_not_make_a_task_exempt(bed: Testbed, ns: str) -> None:
     assert it.stage("work").state == "open"
 
 
-@pytest.fixture
-def alpha(bed: Testbed) -> Iterator[None]:
+@contextmanager
+def alpha_fields(bed: Testbed) -> Iterator[None]:
     """Pipelines in pipelines are an alpha feature."""
     path = "/api/v1/namespaces/tekton-pipelines/configmaps/feature-flags"
 
@@ -270,8 +271,16 @@ def alpha(bed: Testbed) -> Iterator[None]:
             return False
 
     bed.wait(accepted, "Tekton to know the flag")
-    yield
-    flag("beta")
+    try:
+        yield
+    finally:
+        flag("beta")
+
+
+@pytest.fixture
+def alpha(bed: Testbed) -> Iterator[None]:
+    with alpha_fields(bed):
+        yield
 
 
 @pytest.mark.usefixtures("alpha")

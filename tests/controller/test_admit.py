@@ -12,6 +12,7 @@ from penstock.controller.admit import PodAdmitter, admit_pod, admit_workflow
 from penstock.controller.core import Seen
 from penstock.controller.engine import Engine, Observed
 from penstock.controller.engines.argo import ENGINE as ARGO
+from penstock.controller.engines.tekton import ENGINE as TEKTON
 from penstock.controller.workload import queue_of
 from tests.controller.model import NS, Cluster, control
 from tests.controller.test_engine_argo_disguise import QUEUE, workflow
@@ -91,6 +92,31 @@ def made_of(metadata: dict[str, Any], engine: Engine = ARGO) -> dict[str, Any]:
     patch = {one["path"]: one["value"] for one in json.loads(base64.b64decode(answer["patch"]))}
     kept = given["metadata"]
     return {f: patch.get(f"/metadata/{f}", kept.get(f)) for f in ("labels", "annotations")}
+
+
+@pytest.mark.parametrize("name", ["", "Team_A", "-a", "a..b"])
+@pytest.mark.parametrize("kind", ["Workflow", "TaskRun"])
+def test_what_cannot_be_the_name_of_a_queue_is_refused_with_the_fix(name: str, kind: str) -> None:
+    given = workflow() if kind == "Workflow" else {"metadata": {"name": "t"}, "spec": {"taskSpec": {"steps": []}}}
+    given["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": name}
+    answer = admit_workflow({"namespace": NS, "object": given}, ARGO if kind == "Workflow" else TEKTON, Cluster())
+    assert not answer["allowed"] and "P888" in answer["status"]["message"] and "Fix: " in answer["status"]["message"]
+
+
+@pytest.mark.parametrize("label", ["kueue.x-k8s.io/queue-name", "penstock/queue"])
+@pytest.mark.parametrize("kind", ["PipelineRun", "TaskRun"])
+def test_a_copy_of_a_run_of_tekton_waits_in_the_queue_that_it_names(kind: str, label: str) -> None:
+    """By either label, though the marks of the first one are taken out."""
+    task = {"taskSpec": {"steps": [{"name": "main", "image": "x", "computeResources": {"requests": {"cpu": "1"}}}]}}
+    spec = task if kind == "TaskRun" else {"pipelineSpec": {"tasks": [{"name": "a", **task}]}}
+    given: dict[str, Any] = {"kind": kind, "metadata": {"name": "t", "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
+    for _ in range(2):
+        answer = admit_workflow({"namespace": NS, "object": given | {"spec": spec}}, TEKTON, Cluster())
+        made = {one["path"]: one["value"] for one in json.loads(base64.b64decode(answer["patch"]))}
+        assert made.get("/metadata/labels", given["metadata"]["labels"])["penstock/queue"] == "q"
+        notes = made.get("/metadata/annotations", given["metadata"].get("annotations"))
+        spec = {key: value for key, value in made.get("/spec", spec).items() if key != "status"}
+        given["metadata"] = {"name": "copy", "labels": {label: "q"}, "annotations": notes}
 
 
 FORGED = {

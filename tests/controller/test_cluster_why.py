@@ -419,6 +419,17 @@ def test_the_last_warning_is_told_beside_the_workloads(reason: str) -> None:
     assert report.as_data()["warning"]["reason"] == reason
 
 
+def test_the_words_of_the_controller_come_before_those_of_the_engine() -> None:
+    """Argo calls a node whose pod was stopped an error."""
+    mine = workload("w-me", owner="Workflow/flow")
+    ours = event("Stopped", "do this", eventTime=time_text(60), reportingComponent="penstock-controller")
+    engines = event(
+        "WorkflowNodeError", "pod deleted", lastTimestamp=time_text(5), reportingComponent="workflow-controller"
+    )
+    assert str(ask("workflow/flow", FLOW, mine, ours, engines).warned) == "Stopped: do this"
+    assert str(ask("workflow/flow", FLOW, mine, engines).warned) == "WorkflowNodeError: pod deleted"
+
+
 def test_a_warning_about_the_workflow_is_told_of_its_pods_too() -> None:
     owned = {"ownerReferences": [{"kind": "Workflow", "name": "flow", "uid": "uid-flow", "controller": True}]}
     pod = obj("Pod", "p", "here", metadata=owned)

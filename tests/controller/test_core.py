@@ -4,19 +4,20 @@ two writes, nothing runs without quota, nothing finished runs again, and everyth
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.controller.core import PATIENCE
+from penstock.controller.core import PATIENCE, Seen, reconcile
 from penstock.controller.coverage import is_gated
 from penstock.controller.engine import Shape, Stage, Unit
 from penstock.controller.objects import Object, annotations_of, holds, is_deleted, labels_of, name_of, part, uid_of
 from penstock.controller.workload import build
 from penstock.formats.pods.requests import amounts
-from tests.controller.model import Cluster, Conflict, control, look
+from tests.controller.model import Cluster, Conflict, control, look, observed
 
 STEPS = [
     {"name": "fetch", "pods": 1, "cpu": "1"},
@@ -143,7 +144,10 @@ def test_a_workload_deleted_by_hand_stops_its_pods_and_is_made_again() -> None:
         cluster.engine_step(), control(cluster), cluster.kueue_step()
     control(cluster)
     assert not any(map(is_gated, cluster.of("pods")))
-    cluster.drop("workloads", name_of(cluster.of("workloads")[0]))
+    gone = name_of(cluster.of("workloads")[0])
+    cluster.drop("workloads", gone)
+    (told,) = [one.message for one in look(cluster, cluster.mains[0]).notes if one.warning]
+    assert f"Workload {gone} was deleted" in told and "Leave the Workloads of workflows to the controller" in told
     control(cluster), cluster.engine_step()
     assert not cluster.of("pods")
     settle(cluster)
@@ -463,16 +467,57 @@ def test_no_place_is_kept_where_no_rest_would_wait(engine: str, gang: bool) -> N
     assert len(cluster.of("workloads")) == 1
 
 
-def test_what_can_never_fit_is_said_with_the_fix() -> None:
+TOO_MUCH = "insufficient quota for cpu in flavor spot, request > maximum capacity (1 > 0)"
+NO_PLACE = "couldn't assign flavors to pod set main: flavor spot doesn't match node affinity"
+
+
+def never_fits(cluster: Cluster, words: str) -> list[str]:
+    """What is told once Kueue has said this of the only Workload."""
+    (workload,) = cluster.of("workloads")
+    told = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": words}
+    workload["status"] = {"conditions": [told]}
+    notes = look(cluster, cluster.mains[0]).notes
+    assert all(one.warning and words in one.message for one in notes if one.reason == "NeverFits")
+    return [one.message for one in notes if one.reason == "NeverFits"]
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (TOO_MUCH, "Ask for less"),
+        ("resource nvidia.com/gpu unavailable in ClusterQueue", "Ask for less"),
+        (NO_PLACE, "Choose other nodes"),
+        ("untolerated taint {spot true NoSchedule} in flavor spot", "Choose other nodes"),
+    ],
+)
+def test_what_can_never_fit_is_said_with_the_fix(words: str, fix: str) -> None:
     cluster = Cluster()
     cluster.submit("a", STEPS[:1])
     cluster.engine_step(), control(cluster)
-    (workload,) = cluster.of("workloads")
-    words = "insufficient quota for cpu in flavor spot, request > maximum capacity (1 > 0)"
-    told = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": words}
-    workload["status"] = {"conditions": [told]}
-    (note,) = look(cluster, cluster.of("sequences")[0]).notes
-    assert note.warning and words in note.message and "Ask for less" in note.message
+    (message,) = never_fits(cluster, words)
+    assert fix in message
+    # Another flavor would do, and is only full.
+    assert not never_fits(cluster, f"{words}, insufficient unused quota for cpu in flavor big, 1 more needed")
+
+
+@pytest.mark.parametrize(("unit", "engine"), [("task", "argo"), ("stage", "argo"), ("stage", "toy")])
+def test_pods_that_can_never_fit_are_said_too(unit: Unit, engine: str) -> None:
+    """They wait one by one, or ask for something that nobody knew before."""
+    cluster = Cluster(cpu=0)
+    step = UNKNOWN | {"pods": 1} if unit == "stage" and engine == "argo" else STEPS[0] | {"asks": "2"}
+    cluster.submit("a", [step], engine, unit)
+    for _ in range(8):
+        cluster.now += 2
+        cluster.engine_step(), control(cluster)
+        if engine == "toy":
+            cluster.mains[0]["spec"]["open"] = 1  # somebody lets it go
+    sized = [one for one in cluster.of("workloads") if "penstock/tasks" in annotations_of(one)]
+    for one in cluster.of("workloads"):
+        if one not in sized:
+            cluster.drop("workloads", name_of(one))
+    assert len(sized) == 1
+    (message,) = never_fits(cluster, TOO_MUCH)
+    assert "Ask for less" in message
 
 
 def test_a_plan_is_empty_once_it_is_carried_out() -> None:
@@ -485,6 +530,34 @@ def test_a_plan_is_empty_once_it_is_carried_out() -> None:
             pass
         for main in cluster.of("sequences"):
             assert not look(cluster, main).writes
+
+
+@pytest.mark.parametrize("engine", ["argo", "tekton"])
+def test_by_task_the_cost_grows_with_the_number_of_tasks(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a Workload and a pod of its own: nothing is looked for among all of them for each of them."""
+    monkeypatch.setattr(Cluster, "invariants", lambda self: None)
+
+    def seconds(count: int) -> float:
+        cluster = Cluster(cpu=count)
+        cluster.submit("a", [{"name": "s", "pods": count, "cpu": "1"}], engine, "task")
+        for _ in range(6 + (count if engine == "tekton" else 0)):
+            cluster.now += 1
+            cluster.engine_step()
+        for _ in range(4):
+            cluster.now += 2
+            cluster.engine_step(), control(cluster), cluster.kueue_step(), control(cluster)
+            for pod in cluster.of("pods"):
+                if pod["status"]["phase"] == "Pending":
+                    cluster.pod_step(name_of(pod))
+        assert len(cluster.of("workloads")) == len(cluster.of("pods")) == count
+        (main,) = cluster.mains
+        seen = Seen(cluster.machines[engine].engine, observed(cluster, main), "task", cluster.of("workloads"))
+        began = time.process_time()
+        reconcile(seen)
+        return time.process_time() - began
+
+    seconds(10)
+    assert seconds(240) < 16 * max(seconds(40), 0.002)
 
 
 NUMBER = st.integers(0, 30)

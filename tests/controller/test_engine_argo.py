@@ -150,6 +150,23 @@ def test_a_gate_is_opened_with_its_outputs(packed: bool) -> None:
     assert nodes[gate()["id"]]["outputs"]["parameters"][1] == {"name": "node-selector", "value": '{"pool":"spot"}'}
 
 
+def test_each_node_is_looked_at_once_however_many_stages_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task of a dag is a stage."""
+    asked: list[str] = []
+    stage_of = Nodes.stage_of
+    monkeypatch.setattr(Nodes, "stage_of", lambda self, name: (asked.append(name), stage_of(self, name))[1])
+    nodes = []
+    for task in ("a", "b", "c", "d", "e"):
+        shape = json.dumps([{"n": 1, "step": task, "template": "trainer", "resources": {"cpu": "2"}}])
+        given = [{"name": "stage", "value": f"main.{task}"}, {"name": "shape", "value": shape}]
+        one = {"templateName": "penstock-gate", "inputs": {"parameters": given}}
+        nodes.append(node(f"w.penstock-gate-{task}", "Suspend", "Succeeded", **one))
+        nodes.append(node(f"w.{task}", "Pod", "Succeeded" if task == "a" else "Running", displayName=task))
+    found = {one.key: one for one in ENGINE.view(seen(running(*nodes)), "stage").stages}
+    assert found["main.a"].state == "done" and found["main.b"].finished == (0,)
+    assert len(asked) == 5
+
+
 def test_stopping_takes_three_steps_and_keeps_what_is_finished() -> None:
     group = node("w[0]", "StepGroup", "Succeeded")
     done = node("w[1].train(0:1)", "Pod", "Succeeded", displayName="train(0:1)")

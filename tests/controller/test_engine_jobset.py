@@ -94,6 +94,11 @@ def test_it_is_cut_where_a_step_waits_until_others_are_complete() -> None:
     )
 
 
+def test_a_step_that_waits_for_one_that_there_is_not_waits() -> None:
+    """JobSet refuses such a JobSet; it may have been edited, though."""
+    assert states(observed(stored(step("a"), step("b", 1, "gone"), step("c", 1, "b")))) == dict.fromkeys("abc", "ahead")
+
+
 def test_steps_that_name_different_queues_are_different_stages() -> None:
     gpu = step("gpu", ready=("cpu",))
     gpu["template"]["metadata"] = {"labels": {QUEUE: "gpus"}}
@@ -177,8 +182,15 @@ def test_an_execution_policy_becomes_depends_on() -> None:
         with pytest.raises(DocumentError) as error:
             depends(wrong, *three)
         assert error.value.problems[0].code == "P867"
-    with pytest.raises(DocumentError, match="dependsOn"):
-        depends(in_order, step("a"), step("b", 1, "a"))
+    with pytest.raises(DocumentError, match="dependsOn says another order"):
+        depends(in_order, step("a"), step("b"), step("c", 1, "a"))
+
+
+def test_an_execution_policy_is_taken_as_often_as_the_webhook_is_asked() -> None:
+    """The API server asks once for each label, and the first answer has put ours in place of Kueue's."""
+    policy = '{"executionPolicyOrder": "InOrder", "replicatedJobsStatus": "Succeeded"}'
+    first = ENGINE.adjust(document(step("a"), step("b"), annotations={POLICY: policy}), "stage", Shelf()).object
+    assert ENGINE.adjust(first, "stage", Shelf()).object == first
 
 
 def test_the_life_of_a_stage() -> None:

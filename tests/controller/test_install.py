@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from click.testing import CliRunner
 from penstock.cli.main import cli, run
 from penstock.controller.install import chart
 from penstock.controller.install.check import findings, path_of
-from penstock.controller.install.manifests import Install, manifests
+from penstock.controller.install.manifests import NOBODY, Install, manifests
 
 ENGINES = ("argo", "tekton", "jobset")
 GROUPS = {"argo": "argoproj.io", "tekton": "tekton.dev", "jobset": "jobset.x-k8s.io"}
@@ -135,6 +136,24 @@ def test_workflows_wait_for_the_webhook_and_pods_do_not() -> None:
     }
     assert hooks["pods"]["timeoutSeconds"] == 2
     assert manifests(Install())[-1]["metadata"]["name"] < "kueue-mutating-webhook-configuration"
+
+
+# -- the image ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_image_is_what_the_pod_expects() -> None:
+    """Its user, and a program that takes the pod's arguments. What is installed in it is an extra of the package."""
+    root = Path(__file__).parents[2]
+    lines = (root / "deploy" / "Containerfile").read_text().splitlines()
+    said = dict(line.split(" ", 1) for line in lines if line.split(" ", 1)[0] in ("USER", "ENTRYPOINT", "CMD"))
+    assert said["USER"] == f"{NOBODY}:{NOBODY}"
+    (program,) = json.loads(said["ENTRYPOINT"])
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert program in project["scripts"]
+    extras = {name for line in lines for name in re.findall(r"(?:\.|penstock)\[(\w+)\]", line)}
+    assert extras == {"controller"} and extras <= set(project["optional-dependencies"])
+    (container,) = one(Install(), "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert json.loads(said["CMD"])[:2] == container["args"][:2] == ["controller", "run"]
 
 
 # -- the Helm chart -----------------------------------------------------------------------------------------------------

@@ -384,6 +384,29 @@ def test_who_loses_the_lease_ends(api: FakeApi, world: Make) -> None:
     assert any("leadership lost" in line["msg"] for line in one.lines)
 
 
+def test_who_is_stopped_as_it_begins_to_lead_gives_the_lease_back(
+    api: FakeApi, world: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The election has just been won, and workers are being started by its thread, when a signal comes."""
+    one = world(elect=True, terms=QUICK, identity="one")
+    start, stopping = threading.Thread.start, threading.Event()
+
+    def slow(thread: threading.Thread) -> None:
+        if thread.name.startswith("worker-"):
+            one.manager.stop()
+            stopping.wait(0.5)  # is everything ended meanwhile?
+        start(thread)
+
+    close = one.manager._queue.close
+    monkeypatch.setattr(one.manager._queue, "close", lambda: (close(), stopping.set()))
+    monkeypatch.setattr(threading.Thread, "start", slow)
+    one.start()
+    one.thread.join(20)
+    assert one.result == [True]
+    lease = api.get(LEASES, "ns", "penstock-controller")
+    assert lease is not None and not lease["spec"]["holderIdentity"]
+
+
 def test_every_replica_serves_webhooks_and_one_certificate(api: FakeApi, world: Make) -> None:
     for resource in (SECRETS, *CONFIGURATIONS):
         api.install(resource)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import re
+from pathlib import Path
 
 from penstock.controller.cluster.metrics import Metrics
 from penstock.kubernetes.log import Log
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "install-the-controller.md"
 
 NOON = datetime.datetime(2030, 1, 1, 12, tzinfo=datetime.UTC)
 
@@ -61,3 +65,13 @@ def test_stages_by_state_and_how_long_they_were_held() -> None:
     text = metrics.text().decode()
     assert 'penstock_stages{state="held"} 0.0' in text
     assert "process_resident_memory_bytes" in text
+
+
+def test_the_page_names_every_figure_with_its_labels() -> None:
+    found = {}
+    for one in Metrics().registry._collector_to_names:
+        name, labels = str(getattr(one, "_name", "")), ",".join(getattr(one, "_labelnames", ()))
+        if name.startswith("penstock_"):
+            found[name + "_total" if getattr(one, "_type", "") == "counter" else name] = labels
+    told = re.findall(r"`(penstock_\w+)(?:\{([\w,]+)\})?`", PAGE.read_text())
+    assert dict(told) == found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast, get_args
@@ -28,7 +29,7 @@ from penstock.controller.objects import (
     rows,
     uid_of,
 )
-from penstock.controller.workload import OwnWorkload
+from penstock.controller.workload import OwnWorkload, queue_of
 from penstock.errors import DocumentError, Problem, UserError
 from penstock.formats.gates.marks import MARK, UNDO
 
@@ -36,6 +37,8 @@ _USERS = frozenset({names.UNIT, names.BY_STEPS, names.QUEUED, "penstock/executio
 """Marks that a new workflow may bring: what users write, the queue of a copied JobSet, and the way back of a manifest that was gated before."""
 _BACKENDS = frozenset({"penstock/run", "penstock/task", "penstock/owner"})
 """By these the backend `kubernetes` finds what it has made; the controller does not read them."""
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""As Kueue takes it."""
 _LATER = frozenset(
     {names.STOPPING, names.POD_SET, names.STAGE, names.TASKS, names.PLACE, names.WORKFLOW_UID, names.OPENED}
 )
@@ -59,11 +62,20 @@ def admit_workflow(request: Object, engine: Engine | None, lookup: Lookup) -> di
     try:
         own = _without_marks(obj, lambda key: key.startswith(names.OURS) and key not in _USERS | _BACKENDS)
         unit = unit_of(own, lookup)
+        _check_queue(queue_of(own))
         found = engine.adjust(own, unit, lookup)
     except UserError as error:
         return _answer(False, message="; ".join(map(_said, error.problems)))
     made = _without_marks(found.object, _LATER.__contains__)
     return _answer(True, _patch(part(request, "object"), _with_unit(made, unit)), found.warnings)
+
+
+def _check_queue(name: str) -> None:
+    """A Workload could not be made for it. Raises DocumentError."""
+    if not _NAME.fullmatch(name):
+        said = f"{name!r} is no name of a LocalQueue" if name else f"the label {names.QUEUE} names no queue"
+        fix = "write the name of a LocalQueue in the workflow's namespace: lower case letters, digits, - and ."
+        raise DocumentError(Problem("P888", said, fix))
 
 
 def _without_marks(obj: Object, forged: Callable[[str], bool]) -> Object:

@@ -48,7 +48,7 @@ from penstock.controller.objects import (
     rows,
 )
 from penstock.controller.readiness import readiness
-from penstock.controller.sizing import all_came, created_at, elsewhere, ended_at, over_for_good, queues_of, shape_of
+from penstock.controller.sizing import ByTask, all_came, created_at, ended_at, over_for_good, queues_of, shape_of
 from penstock.controller.workload import OwnWorkload
 
 MOST_PLACES = 100
@@ -61,10 +61,6 @@ SETTLED = 2.0
 """Seconds without a new pod after which the pods of a stage are taken as complete. Times in the cluster are whole seconds."""
 CAP = "penstock/workflows"
 """A resource of which every running workflow holds one, if its ClusterQueue covers it."""
-_NEVER = ("> maximum capacity", "unavailable in ClusterQueue")
-"""Kueue's words for what no amount of waiting helps."""
-_LATER = "insufficient unused quota"
-"""And for a flavor where waiting does help."""
 RUN = "(run)"
 """The key of the Workload that holds it."""
 
@@ -139,7 +135,13 @@ class _Turn:
         self.giving: list[tuple[OwnWorkload, dict[str, int]]] = []
         """What is over, by pod set: given back after the pods of this turn have taken what they need."""
         self.workloads = [OwnWorkload(one) for one in seen.workloads]
+        self.taken = {one.name for one in self.workloads}
+        self.here: dict[str, list[OwnWorkload]] = {}
+        """By stage."""
+        for each in self.workloads:
+            self.here.setdefault(each.stage, []).append(each)
         self.pods = [(seen.engine.task_of(pod, seen.observed, seen.unit), pod) for pod in seen.observed.pods]
+        self.tasks = ByTask(self.pods)
         self.stage_of_pod = {name_of(pod): task.stage for task, pod in self.pods}
         self.coverage = Coverage(self.workloads, self.pods, seen.observed.lookup, seen.assumed)
         self.covered = covered_resources(seen.observed)
@@ -217,7 +219,7 @@ class _Turn:
 
     def _declared(self, key: str) -> OwnWorkload | None:
         """The Workload of the stage as a whole; one that is not over before one that is, and before a place."""
-        here = [one for one in self.workloads if one.stage == key and one.tasks is None]
+        here = (one for one in self.here.get(key, ()) if one.tasks is None)
         return min(here, key=lambda one: (not one.live, one.place), default=None)
 
     def _priority(self) -> tuple[str, int] | None:
@@ -237,9 +239,9 @@ class _Turn:
     # writing Workloads
 
     def _create(self, stage: Stage, *, place: bool = False, tasks: Sequence[str] | None = None) -> None:
-        queue, taken = self._queue_of(stage), {one.name for one in self.workloads}
+        queue = self._queue_of(stage)
         self.writes.append(
-            kueue.build(self.main, stage, queue, self._priority(), place=place, tasks=tasks, taken=taken)
+            kueue.build(self.main, stage, queue, self._priority(), place=place, tasks=tasks, taken=self.taken)
         )
         if not place:
             self._say_queued(stage)
@@ -289,17 +291,19 @@ class _Turn:
     def _stop_strays(self, stages: Sequence[Stage]) -> set[str]:
         """Pods that run without quota: somebody deleted the Workload, or let them go. Returns the stages that are being stopped."""
         tasks: dict[str, list[str]] = {}
+        gone: dict[str, str] = {}
         for task, pod in self.coverage.strays:
             tasks.setdefault(task.stage, []).append(task.name)
             name = str(annotations_of(pod).get(names.POD_SET) or "").partition("/")[0]
             if name:
+                gone[task.stage] = name
                 self.doubts[name] = Write("patch", WORKLOADS, namespace_of(self.main), name)
         if self.view.stopping is not None:
             tasks.pop(self.view.stopping[0], None)
         for key, some in tasks.items():
             writes = self.engine.stop(self.observed, self.unit, key, sorted(set(some)))
             if writes:
-                self._note("Stopped", f"stage {wording.name(stages, key)}: pods ran without quota", warning=True)
+                self._note("Stopped", wording.stopped(wording.name(stages, key), gone.get(key, "")), warning=True)
                 self.writes += [replace(one, stage=key) for one in writes]
             self._look_again(1.0)
         return set(tasks)
@@ -330,7 +334,7 @@ class _Turn:
         """While the run may not run, its stages hold nothing but a place: what they held, another run may need to end. False: it is over anyway."""
         if stage.state == "done":
             return False
-        here = [one for one in self.workloads if one.stage == stage.key and one.live]
+        here = [one for one in self.here.get(stage.key, ()) if one.live]
         if stage.state == "open" or any(self.coverage.counted(one) for one in here):
             writes = self.engine.stop(self.observed, self.unit, stage.key, ())
             if writes is not None:
@@ -354,8 +358,8 @@ class _Turn:
             if self._successor(stage) is not None and there is not None and there.runs:
                 self._look_again(1.0)
                 return
-            for one in self.workloads:
-                if one.stage == stage.key and one.live:
+            for one in self.here.get(stage.key, ()):
+                if one.live:
                     self._end(one, stage.outcome or "Succeeded", f"stage {stage.name} is over")
             return
         if stage.state == "ahead":
@@ -450,15 +454,12 @@ class _Turn:
             changed = kueue.resize(there, stage, self._queue_of(stage), self._priority())
             if changed is not None:
                 self.writes.append(changed)
-            said = str(condition(there.obj, "QuotaReserved").get("message") or "")
-            if any(words in said for words in _NEVER) and _LATER not in said:
-                fix = "Ask for less in a new workflow, or have the quota of the queue raised."
-                self._note("NeverFits", f"stage {stage.name} cannot be admitted: {said}. {fix}", warning=True)
+            self.notes += wording.never_fits(stage, there)
         return there
 
     def _keep_rest(self, stage: Stage, there: OwnWorkload) -> None:
         """Of a loop that waits a part may be admitted, and the rest has to queue again: it keeps its place from now on. Not needed if all is admitted."""
-        others = [one for one in self.workloads if one.stage == stage.key and one.live and one is not there]
+        others = [one for one in self.here.get(stage.key, ()) if one.live and one is not there]
         if there.runs and not there.in_part:
             self.writes += [kueue.delete(one, "all of its stage is admitted") for one in others if one.place]
         elif not there.reserved and not others and there.may_start_in_part and not stage.by_count:
@@ -488,17 +489,17 @@ class _Turn:
             return
         if more:
             self.writes += self.engine.open(self.observed, self.unit, stage, opening(self.coverage, there))
-        here = [(task.name, pod) for task, pod in self.pods if task.stage == stage.key]
+        here = self.tasks.in_stage(stage.key)
         finished = 0 if stage.vector else sum(stage.finished)
         if self._tells_ready(there, here, finished, not stage.gang) and self._successor(stage) is None:
             self.giving.append((there, kueue.ended(stage)))
 
     def _sized_by_pods(self, key: str, there: OwnWorkload | None) -> bool:
         """All its pods have Workloads of their own, because they ask for more than was declared: the declared one is not needed."""
-        sized = [one.tasks for one in self.workloads if one.live and one.stage == key and one.tasks is not None]
+        sized = [one.tasks for one in self.here.get(key, ()) if one.live and one.tasks is not None]
         if not sized or (there is not None and self.coverage.counted(there)):
             return False
-        tasks = {task.name for task, pod in self.pods if task.stage == key and is_active(pod)}
+        tasks = {name for name, pod in self.tasks.in_stage(key) if is_active(pod)}
         return bool(tasks) and tasks <= frozenset().union(*sized)
 
     def _tells_ready(
@@ -528,7 +529,7 @@ class _Turn:
         why = condition(there.obj, "Evicted")
         self._note("Evicted", f"stage {stage.name}: {why.get('message') or why.get('reason')}", warning=True)
         self.attended.add(there.name)
-        tasks = () if there.tasks is None else sorted(there.tasks - elsewhere(self.pods, there))
+        tasks = sorted(self.tasks.left(there))
         gone = there.tasks is not None and not tasks
         writes = None if gone else self.engine.stop(self.observed, self.unit, stage.key, tasks)
         if writes is None and not self.coverage.counted(there):
@@ -548,17 +549,17 @@ class _Turn:
             if one.stage not in known:
                 self._end(one, "Succeeded", "its stage is gone")
             elif one.tasks is not None:
-                self._sized(one, one.tasks)
+                self._sized(one)
 
-    def _sized(self, there: OwnWorkload, tasks: frozenset[str]) -> None:
+    def _sized(self, there: OwnWorkload) -> None:
         stage = next(one for one in self.stages if one.key == there.stage)
         if stage.state == "done":
             return
         if there.evicted and there.reserved:
             self._evicted(stage, there)
             return
-        mine = tasks - elsewhere(self.pods, there)
-        here = [(task.name, pod) for task, pod in self.pods if task.stage == there.stage and task.name in mine]
+        mine = self.tasks.left(there)
+        here = self.tasks.of(there.stage, mine)
         waits = {name for name, pod in here if is_active(pod)}
         if waits or (mine and there.evicted and not there.runs):
             if there.runs and self._tells_ready(there, here, len(mine - waits), True):
@@ -566,6 +567,8 @@ class _Turn:
                 self.giving.append((there, ended))
                 if soon:
                     self._look_again(SETTLED)
+            elif not there.reserved:
+                self.notes += wording.never_fits(stage, there)
             return
         over = max((ended_at(pod) for _, pod in here), default=0.0)
         if self.now - over < SETTLED:
@@ -613,7 +616,7 @@ class _Turn:
     def _size(self, stage: Stage, pods: Sequence[tuple[Task, Object]]) -> None:
         """A Workload for pods that nothing covers. Of a stage it waits until no more pods come; by task each has its own. The first takes over the place
         of its stage."""
-        place = next((one for one in self.workloads if one.stage == stage.key and one.place and one.live), None)
+        place = next((one for one in self.here.get(stage.key, ()) if one.place and one.live), None)
         there = self._declared(stage.key)
         if place is not None and place is there and stage.known and stage.state in ("held", "open"):
             self._look_again(0.5)  # It is for the stage as a whole.
@@ -630,7 +633,7 @@ class _Turn:
             some = pods[first : first + each]
             sized = replace(stage, shapes=tuple(shape_of(pod) for _, pod in some), vector=False)
             tasks = sorted({task.name for task, _ in some})
-            same = (one for one in self.workloads if one.stage == stage.key and one.tasks == frozenset(tasks))
+            same = (one for one in self.here.get(stage.key, ()) if one.tasks == frozenset(tasks))
             before = next(same, None)
             if before is not None:
                 # Its tasks run again. Its name is taken until it is gone.

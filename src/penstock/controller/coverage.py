@@ -89,10 +89,18 @@ class Coverage:
     ) -> None:
         self.lookup = lookup
         self.workloads = {one.name: one for one in workloads if one.live}
-        self.stages: dict[str, list[OwnWorkload]] = {}
+        self._of_stage: dict[str, list[OwnWorkload]] = {}
+        """For the stage as a whole."""
+        self._of_task: dict[tuple[str, str], list[OwnWorkload]] = {}
+        """For some tasks of it: by each of them."""
         for one in self.workloads.values():
-            self.stages.setdefault(one.stage, []).append(one)
+            if one.tasks is None:
+                self._of_stage.setdefault(one.stage, []).append(one)
+            for name in one.tasks or ():
+                self._of_task.setdefault((one.stage, name), []).append(one)
         self.used: dict[str, _Used] = {}
+        self._counted: dict[str, int] = {}
+        """By Workload, the pods that run on it."""
         self.strays: list[tuple[Task, Object]] = []
         """Pods that run without quota."""
         for task, pod in pods:
@@ -104,6 +112,8 @@ class Coverage:
     def count(self, pod_set: str, requests: Mapping[str, int], pods: int = 1) -> None:
         """So many more pods run, or less, on `workload/pod-set`."""
         self.used.setdefault(pod_set, _Used()).add(requests, pods)
+        workload = pod_set.partition("/")[0]
+        self._counted[workload] = self._counted.get(workload, 0) + pods
 
     def _count(self, task: Task, pod: Object) -> None:
         requests = requests_of(pod)
@@ -116,12 +126,11 @@ class Coverage:
 
     def counted(self, workload: OwnWorkload) -> int:
         """How many pods run on this Workload."""
-        return sum(used.pods for name, used in self.used.items() if name.partition("/")[0] == workload.name)
+        return self._counted.get(workload.name, 0)
 
     def forget(self, workload: OwnWorkload) -> None:
         """It is given back: nothing is covered by it any more."""
         self.workloads.pop(workload.name, None)
-        self.stages[workload.stage] = [one for one in self.stages.get(workload.stage, ()) if one.name != workload.name]
 
     def spare(self, workload: OwnWorkload, finished: Mapping[str, int]) -> dict[str, int]:
         """Of what is over, the part that no pod uses: others of the stage may have taken its place."""
@@ -140,10 +149,10 @@ class Coverage:
     def decide(self, task: Task, pod: Object) -> Grant | Answer:
         """May this pod run? `wait`: a Workload that will cover it is not admitted yet. `uncovered`: there is none."""
         requests = requests_of(pod)
-        here = sorted(self.stages.get(task.stage, ()), key=lambda one: one.tasks is None)
+        own = self._of_task.get((task.stage, task.name), ())
         answer: Answer = "uncovered"
-        for workload in here:
-            if workload.place or (workload.tasks is not None and task.name not in workload.tasks):
+        for workload in (*own, *self._of_stage.get(task.stage, ())):
+            if workload.place or workload.name not in self.workloads:
                 continue
             room = self._room(workload, requests, part(pod, "spec"))
             if room is None:

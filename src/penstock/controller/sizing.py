@@ -5,7 +5,7 @@ Called by `controller.core` for pods that nothing declared covers, which get Wor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.controller import names
 from penstock.controller.coverage import is_active, is_gated, requests_of
@@ -51,14 +51,34 @@ def queues_of(
     return found, untold
 
 
-def elsewhere(pods: Sequence[tuple[Task, Object]], there: OwnWorkload) -> set[str]:
-    """Tasks whose pods found room in another Workload of their stage. Nothing of this one is theirs."""
-    found = set()
-    for task, pod in pods:
-        counted = str(annotations_of(pod).get(names.POD_SET) or "").partition("/")[0]
-        if task.stage == there.stage and is_active(pod) and not is_gated(pod) and counted not in ("", there.name):
-            found.add(task.name)
-    return found
+class ByTask:
+    """The pods of a workflow, by stage and task."""
+
+    def __init__(self, pods: Sequence[tuple[Task, Object]]) -> None:
+        self._pods: dict[tuple[str, str], list[Object]] = {}
+        self._stages: dict[str, list[tuple[str, Object]]] = {}
+        for task, pod in pods:
+            self._pods.setdefault((task.stage, task.name), []).append(pod)
+            self._stages.setdefault(task.stage, []).append((task.name, pod))
+
+    def in_stage(self, stage: str) -> Sequence[tuple[str, Object]]:
+        """With the names of their tasks."""
+        return self._stages.get(stage, ())
+
+    def of(self, stage: str, tasks: Iterable[str]) -> list[tuple[str, Object]]:
+        """Those of these tasks, with their names."""
+        return [(name, pod) for name in sorted(tasks) for pod in self._pods.get((stage, name), ())]
+
+    def left(self, there: OwnWorkload) -> frozenset[str]:
+        """The tasks that a OwnWorkload was sized for, without those whose pods found room in another one: nothing of this one is theirs."""
+        return frozenset(name for name in there.tasks or () if not self._elsewhere(there, name))
+
+    def _elsewhere(self, there: OwnWorkload, task: str) -> bool:
+        for pod in self._pods.get((there.stage, task), ()):
+            counted = str(annotations_of(pod).get(names.POD_SET) or "").partition("/")[0]
+            if counted not in ("", there.name) and is_active(pod) and not is_gated(pod):
+                return True
+        return False
 
 
 def all_came(stage: Stage, pods: Sequence[tuple[Task, Object]]) -> bool:

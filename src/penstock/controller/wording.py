@@ -8,10 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.controller.engine import Stage, View
+from penstock.controller.objects import Note, condition
 from penstock.controller.workload import OwnWorkload
 
 _TOLD = 5
 """Stages that follow which are named."""
+_TOO_MUCH = ("> maximum capacity", "unavailable in ClusterQueue")
+"""Kueue's words for what no amount of waiting helps."""
+_NOWHERE = ("doesn't match node affinity", "untolerated taint")
+"""The same, of the places where the pods may run."""
+_LATER = ("insufficient unused quota", "topology")
+"""And for a flavor where waiting does help."""
 
 
 def behind(view: View, stage: Stage) -> str:
@@ -44,6 +51,27 @@ def unknown(stage: Stage) -> str:
         "To have it queued before, write its amounts as figures, and loop over lists that are known when it is reached."
     )
     return f"stage {stage.name}: {stage.unknown}. {what} {fix}"
+
+
+def never_fits(stage: Stage, there: OwnWorkload) -> list[Note]:
+    """Of a Workload that waits: whether it waits for nothing, as Kueue says it."""
+    said = str(condition(there.obj, "QuotaReserved").get("message") or "")
+    if any(words in said for words in _LATER):
+        return []
+    if any(words in said for words in _TOO_MUCH):
+        fix = "Ask for less in a new workflow, or have the quota of the queue raised."
+    elif any(words in said for words in _NOWHERE):
+        fix = "Choose other nodes in a new workflow (nodeSelector, affinity, tolerations), or have a flavor for these added to the queue."
+    else:
+        return []
+    return [Note("NeverFits", f"stage {stage.name} cannot be admitted: {said}. {fix}", warning=True)]
+
+
+def stopped(stage: str, workload: str) -> str:
+    """Of a stage whose pods ran without quota. `workload`: the one that they counted against, which holds nothing; empty if they had none."""
+    why = f"Workload {workload} was deleted, or holds nothing any more" if workload else "somebody has let them go"
+    fix = "They wait in the queue again. Leave the Workloads of workflows to the controller; to end the workflow, delete it."
+    return f"stage {stage}: pods ran without quota and are stopped: {why}. {fix}"
 
 
 def unread(problem: str, fix: str) -> str:

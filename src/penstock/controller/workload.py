@@ -65,21 +65,12 @@ class OwnWorkload:
         self.ready = holds(obj, "PodsReady")
         self.runs = holds(obj, "Admitted") and not self.evicted and not self.finished and not self.deleted
         """Its pods may run."""
+        self.tasks = _tasks_of(obj)
+        """The tasks that it was sized for; None if it is for the stage as a whole."""
 
     @property
     def live(self) -> bool:
         return not self.finished and not self.deleted
-
-    @property
-    def tasks(self) -> frozenset[str] | None:
-        """The tasks that it was sized for; None if it is for the stage as a whole."""
-        text = annotations_of(self.obj).get(names.TASKS)
-        if text is None:
-            return None
-        try:
-            return frozenset(map(str, json.loads(text)))
-        except (ValueError, TypeError):
-            return frozenset()
 
     @property
     def in_part(self) -> bool:
@@ -120,6 +111,16 @@ class OwnWorkload:
                 )
             )
         return found
+
+
+def _tasks_of(obj: Object) -> frozenset[str] | None:
+    text = annotations_of(obj).get(names.TASKS)
+    if text is None:
+        return None
+    try:
+        return frozenset(map(str, json.loads(text)))
+    except (ValueError, TypeError):
+        return frozenset()
 
 
 def name_for(main: Object, key: str) -> str:

@@ -185,7 +185,7 @@ class Controller:
                 return []
         if OUTLINE in main or is_deleted(main) or _has_ended(main) or rows(main, "metadata", "ownerReferences"):
             return []
-        said = "it was created without the webhook of Penstock, so it waits in no queue"
+        said = "it was created without the webhook of Penstock, so Penstock does not hold its stages"
         fix = "Run `penstock controller check`, put right what it says, and create the workflow anew"
         return [Note("NotHeld", f"{said}. {fix}.", warning=True)]
 

@@ -136,8 +136,7 @@ class Manager:
         self._faults: OrderedDict[Key, float] = OrderedDict()
         """When an Event last told that a workflow cannot be handled."""
         self._threads: list[threading.Thread] = []
-        self._starting = threading.Lock()
-        """Held while workers are started: they are, or are not, when `run` ends."""
+        self._beginning = threading.Lock()
         self._material: Material | None = None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics_page}
         self._health = health_server(settings.health_host, settings.health_port, pages, self._log)
@@ -247,14 +246,16 @@ class Manager:
         return not ended.is_set()
 
     def _begin(self) -> None:
-        """From now on we act."""
-        self._acting = True
-        keys = {self._key_of(obj): None for cache in self.caches for obj in cache.list()}
-        for key in keys:
-            if key is not None:
-                self._queue.add(key)
-        with self._starting:
-            for number in range(0 if self._stop.is_set() else self._settings.workers):
+        """From now on we act. The thread of the election calls it, perhaps while another one ends everything."""
+        with self._beginning:
+            if self._stop.is_set():
+                return
+            self._acting = True
+            keys = {self._key_of(obj): None for cache in self.caches for obj in cache.list()}
+            for key in keys:
+                if key is not None:
+                    self._queue.add(key)
+            for number in range(self._settings.workers):
                 thread = threading.Thread(target=self._work, name=f"worker-{number}", daemon=True)
                 thread.start()
                 self._threads.append(thread)
@@ -267,9 +268,9 @@ class Manager:
         self._stop.set()
         self._queue.close()
         deadline = time.monotonic() + 20
-        with self._starting:  # the election may just have been won
-            threads = list(self._threads)
-        for thread in threads:
+        with self._beginning:  # so it has begun, or never will
+            begun = list(self._threads)
+        for thread in begun:
             thread.join(max(0.0, deadline - time.monotonic()))
         acted, self._acting = self._acting, False
         self._elector.stop()

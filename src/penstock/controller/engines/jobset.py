@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from penstock.controller.coverage import is_active, is_gated
@@ -281,8 +282,14 @@ class _Look:
 
     def jobs_of(self, key: str) -> list[Object]:
         """In the order of the steps."""
-        listed = [job for name in self.steps for job in self.jobs.get(name, ())]
-        return [job for job in listed if self.key_of(job) == key]
+        return list(self._by_key.get(key, ()))
+
+    @cached_property
+    def _by_key(self) -> dict[str, list[Object]]:
+        found: dict[str, list[Object]] = {}
+        for job in (job for name in self.steps for job in self.jobs.get(name, ())):
+            found.setdefault(self.key_of(job), []).append(job)
+        return found
 
     def is_ready(self, name: str) -> bool:
         """Are all Jobs of a step ready, as JobSet would count them with their real parallelism?"""
@@ -327,7 +334,7 @@ class _Look:
     def _follows(self, later: Sequence[ReplicatedJob], before: Sequence[ReplicatedJob]) -> bool:
         """Does it wait for nobody else?"""
         waits = later[0].complete
-        direct = waits - {name for one in waits for name in self.steps[one].complete}
+        direct = waits - {name for one in waits if one in self.steps for name in self.steps[one].complete}
         return bool(direct) and direct <= {one.name for one in before}
 
     def _each(self, step: ReplicatedJob) -> Iterator[Stage]:
@@ -471,9 +478,8 @@ def _order(document: Document, made: dict[str, Any]) -> None:
         policy = None
     listed = part(made, "spec").get("replicatedJobs")
     steps = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    if not isinstance(policy, Mapping) or any(rows(one, "dependsOn") for one in steps):
-        said = "it is no policy" if not isinstance(policy, Mapping) else "dependsOn says the order already"
-        raise refusal(document, "P867", where, f"{POLICY}: {said}", f"write {example}, without dependsOn")
+    if not isinstance(policy, Mapping):
+        raise refusal(document, "P867", where, f"{POLICY}: it is no policy", f"write {example}, without dependsOn")
     names = [str(one.get("name")) for one in steps]
     rules = [*rows(policy, "rules")]
     if policy.get("executionPolicyOrder") == "InOrder":
@@ -486,16 +492,24 @@ def _order(document: Document, made: dict[str, Any]) -> None:
             said = f"{POLICY}: a rule names no step, or a status other than Succeeded and Ready"
             raise refusal(document, "P867", where, said, f"write {example}")
         found.append((wanted, status))
-    _depend(steps, names, found)
-
-
-def _depend(steps: Sequence[dict[str, Any]], names: Sequence[str], rules: Sequence[tuple[list[str], str]]) -> None:
-    """Steps after the targets of a rule wait for them; of several rules the last counts, since its targets wait for the others'."""
-    for at, step in enumerate(steps):
-        before = [rule for rule in rules if max(names.index(name) for name in rule[0]) < at]
+    said_before, order = [rows(one, "dependsOn") for one in steps], _depends(names, found)
+    if any(said_before) and said_before != order:  # the same is there if this one has been made ready before
+        raise refusal(
+            document, "P867", where, f"{POLICY}: dependsOn says another order", f"write {example}, without dependsOn"
+        )
+    for one, before in zip(steps, order, strict=True):
         if before:
-            targets, status = max(before, key=lambda rule: max(names.index(name) for name in rule[0]))
-            step["dependsOn"] = [{"name": name, "status": status} for name in targets]
+            one["dependsOn"] = before
+
+
+def _depends(names: Sequence[str], rules: Sequence[tuple[list[str], str]]) -> list[list[dict[str, str]]]:
+    """Steps after the targets of a rule wait for them; of several rules the last counts, since its targets wait for the others'."""
+    found: list[list[dict[str, str]]] = []
+    for at in range(len(names)):
+        before = [rule for rule in rules if max(names.index(name) for name in rule[0]) < at]
+        targets, status = max(before, key=lambda rule: max(names.index(name) for name in rule[0]), default=([], ""))
+        found.append([{"name": name, "status": status} for name in targets])
+    return found
 
 
 ENGINE = JobSet()

@@ -1,4 +1,5 @@
-"""The last warning that was told about an object, from the Events of its namespace. Called by `why`: what keeps a workflow may be no matter of its queue."""
+"""The last warning that was told about an object, from the Events of its namespace; that of the controller before those of others. Called by `why`: what keeps
+a workflow may be no matter of its queue."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.admission.manifests.times import time_of
+from penstock.controller.names import MANAGER
 from penstock.controller.objects import ApiResource, Lookup, Object, part
 from penstock.errors import UserError
 
@@ -38,7 +40,8 @@ def last_warning(lookup: Lookup, uids: Collection[str], namespace: str) -> Warni
     mine = [one for one in mine if one.get("reason") not in _SAID_BY_WORKLOADS]
     if not mine:
         return None
-    last = max(mine, key=_time)
+    # What an engine says of pods that we have stopped leads astray: our own words come first.
+    last = max(mine, key=lambda one: (one.get("reportingComponent") == MANAGER, _time(one)))
     return WarningEvent(str(last.get("reason")), str(last.get("message")), time_of(_time(last)))
 
 

@@ -52,7 +52,7 @@ class ArgoEngine:
     library = (TEMPLATES, CLUSTER_TEMPLATES)
 
     def queued(self, obj: Object) -> bool:
-        return bool(labels_of(obj).get(names.QUEUE))
+        return names.QUEUE in labels_of(obj)
 
     def adjust(self, obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
         return adjust(obj, unit, lookup)

@@ -12,7 +12,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -138,12 +138,18 @@ class Nodes:
         node = self.by_id.get(f"{self.workflow}-{digest}")
         return node.name if node else ""
 
-    def members(self, run_stage: str) -> Iterator[Node]:
+    def members(self, run_stage: str) -> Sequence[Node]:
         """Nodes of tasks of a stage: pods, and the nodes around their retries; not attempts."""
+        return self._members.get(run_stage, ())
+
+    @cached_property
+    def _members(self) -> dict[str, list[Node]]:
+        """Of all stages: a dag of hundreds of tasks has as many."""
+        found: dict[str, list[Node]] = {}
         for node in self.by_id.values():
-            task = node.type in ("Pod", "Retry", "Skipped") and not self.is_attempt(node)
-            if task and self.stage_of(node.name).name == run_stage:
-                yield node
+            if node.type in ("Pod", "Retry", "Skipped") and not self.is_attempt(node):
+                found.setdefault(self.stage_of(node.name).name, []).append(node)
+        return found
 
     def is_attempt(self, node: Node) -> bool:
         match = _RETRY.search(node.name)

@@ -33,16 +33,18 @@ def adjust(obj: Object, unit: Unit, lookup: Lookup) -> Adjusted:
     if is_gated(document.data):
         document = Document(take_back(document), file=kind)
     library = library_of([document.spec], lookup, namespace_of(obj))
-    if unit == "workflow" and kind == "PipelineRun":
-        gated = gate.gate(library, document, "workflow")
-        mark = json.loads(gated["metadata"]["annotations"].pop(MARK))
+    whole = gate.gate(library, document, "workflow") if unit == "workflow" and kind == "PipelineRun" else {}
+    if is_gated(whole):
+        gated, mark = whole, json.loads(whole["metadata"]["annotations"].pop(MARK))
         del gated["metadata"]["annotations"][UNDO]
-    else:
+    else:  # also a whole run that asks for nothing: its TaskRuns are let go as soon as they are there
         gated, mark = _by_task(library, document, unit)
     if kind == "PipelineRun" and document.spec.get("timeouts") is None and document.spec.get("timeout") is None:
         gated["spec"]["timeouts"] = {"pipeline": "0"}
-    labels = {**labels_of(gated)}
-    gated["metadata"]["labels"] = labels | {QUEUED: str(labels.get(QUEUE) or labels.get(QUEUED) or "")}
+    # Of a copy the queue is as it was given: to take its gates out takes our label out, too.
+    given = labels_of(obj)
+    queue = str(given.get(QUEUE) or given.get(QUEUED) or "")
+    gated["metadata"]["labels"] = {**labels_of(gated), QUEUED: queue}
     _own_queues(gated["spec"])
     return Adjusted(finish(document, gated, mark), tuple(_warnings(document, kind)))
 

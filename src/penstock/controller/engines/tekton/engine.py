@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from penstock.controller.coverage import is_active, is_gated
 from penstock.controller.engine import (
@@ -167,7 +168,15 @@ class _Look:
         exempt = key.removeprefix("exempt/") if key.startswith("exempt/") else None
         if exempt is not None:
             return [one for one in self.runs.all if name_of(one) == exempt and not self.key_of(one)]
-        return sorted((one for one in self.runs.all if self.key_of(one) == key), key=name_of)
+        return list(self._by_key.get(key, ()))
+
+    @cached_property
+    def _by_key(self) -> dict[str, list[Object]]:
+        """By stage, its TaskRuns in the order of their names."""
+        found: dict[str, list[Object]] = {}
+        for one in sorted(self.runs.all, key=name_of):
+            found.setdefault(self.key_of(one), []).append(one)
+        return found
 
     def keeps(self, run: Object) -> bool:
         """Nobody would make this TaskRun anew."""
