@@ -19,6 +19,7 @@ from penstock.backends.kubernetes.logs import PodLog
 from penstock.backends.kubernetes.manifest import job_of, secret_of, service_of
 from penstock.backends.kubernetes.options import ARTIFACTS, Options
 from penstock.backends.kubernetes.outcome import Ended, Running, State, Waiting, how, judge, refused
+from penstock.backends.kubernetes.scheduled import queue_for
 from penstock.backends.kubernetes.work import Work, work_of
 from penstock.errors import Problem, UserError
 from penstock.graph.model import Outcome
@@ -176,7 +177,9 @@ class JobAttempt:
             job = None
         pods = around.cluster.pods_of(self._uid)
         assert self._work is not None
-        return judge(job, pods, max(1, self.spec.step.replicas), self._work.image, around.options.patience)
+        options = around.options
+        queue = queue_for(self.spec, options)
+        return judge(job, pods, max(1, self.spec.step.replicas), self._work.image, options.patience, queue)
 
     def _is_gone(self, around: Surroundings) -> bool:
         job = around.cluster.job(self.name)

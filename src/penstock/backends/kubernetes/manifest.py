@@ -16,6 +16,7 @@ from penstock.backends.attempt import COORDINATOR
 from penstock.backends.base import AttemptSpec
 from penstock.backends.kubernetes import names
 from penstock.backends.kubernetes.options import ARTIFACTS, Options
+from penstock.backends.kubernetes.scheduled import with_queue
 from penstock.backends.kubernetes.work import INSIDE, Place, Work
 from penstock.formats.pods.placement import placement_fields
 from penstock.graph import quantity
@@ -29,7 +30,7 @@ _REPLICA: Final = "$(PENSTOCK_REPLICA)"
 
 
 def job_of(spec: AttemptSpec, work: Work, options: Options, owner: str, namespace: str) -> dict[str, Any]:
-    """The Job, with its digest among its annotations."""
+    """The Job, with its digest among its annotations. Raises UserError: its queue cannot take it."""
     name = names.job_name(owner, names.attempt_key(spec))
     labels = {
         names.MANAGED_BY: "penstock",
@@ -51,9 +52,15 @@ def job_of(spec: AttemptSpec, work: Work, options: Options, owner: str, namespac
             "template": _template(spec, work, options, name, labels),
         },
     }
+    job = with_queue(job, spec, options)
     text = json.dumps(job, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    job["metadata"]["annotations"] = {names.RUN: spec.run, names.TASK: spec.task, names.DIGEST: digest}
+    job["metadata"]["annotations"] = {
+        **job["metadata"].get("annotations", {}),
+        names.RUN: spec.run,
+        names.TASK: spec.task,
+        names.DIGEST: digest,
+    }
     return job
 
 

@@ -26,6 +26,7 @@ from penstock.backends.kubernetes.logs import PodLog
 from penstock.backends.kubernetes.mailbox import Mailbox
 from penstock.backends.kubernetes.manifest import DAY, warm_job_of
 from penstock.backends.kubernetes.outcome import Ended
+from penstock.backends.kubernetes.scheduled import queue_for
 from penstock.backends.kubernetes.warm import MOST, WarmCall, WarmPod
 from penstock.backends.kubernetes.work import fixed_env, warm_work_of
 from penstock.backends.local.function_table import FunctionTable
@@ -359,7 +360,7 @@ class Pools:
     async def _suits(self, spec: AttemptSpec, name: str) -> bool:
         if not self._around.options.reuse or not isinstance(spec.action, Function):
             return False
-        if spec.secrets or spec.step.replicas > 1 or spec.counted:
+        if spec.secrets or spec.step.replicas > 1 or spec.counted or queue_for(spec, self._around.options):
             return False
         if spec.since in (0, spec.attempt):
             return True
