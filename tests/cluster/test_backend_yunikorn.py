@@ -74,7 +74,7 @@ def test_tasks_wait_in_their_queue(place: Place) -> None:
     words = write(place, each={"axes": [{"i": [1, 2, 3]}]}, resources={"cpu": "2"})
     engine = place.start(*words, "--queue", "small")
     try:
-        place.bed.wait(lambda: len(running(place)) == 2 and len(place.pods()) == 3 or None, "two of three to run")
+        place.bed.wait(lambda: (len(running(place)) == 2 and len(place.pods()) == 3) or None, "two of three to run")
         queues = yunikorn.rest(place.bed, "partition/default/queue/root.small")
         assert queues["allocatedResource"]["vcore"] == 4000
         _, said, _ = place.run("why", "@")

@@ -74,6 +74,8 @@ class AttemptStarted:
     log: tuple[LogPart, ...] = ()
     begun: bool = True
     """False: it has not begun, but its log has; it says why it waits. Another report follows when it begins."""
+    waits: str = ""
+    """For what, in words, if it has not begun and that is known. May be told again when it changes."""
 
 
 class TakenFiles(NamedTuple):

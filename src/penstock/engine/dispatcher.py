@@ -215,7 +215,8 @@ class Dispatcher:
             self._limit(own, report.id, task.step.timeout)
         if report.log or report.pid:
             own.log = report.log
-            run.row(task, "running", json.dumps({"pid": report.pid, "log": report.log}))
+            waits = {"waits": report.waits} if report.waits and not report.begun else {}
+            run.row(task, "running", json.dumps({"pid": report.pid, "log": report.log, **waits}))
 
     def ended(self, report: AttemptEnded) -> None:
         owner = self._attempts.pop(report.id, None)

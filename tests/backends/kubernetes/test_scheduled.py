@@ -22,10 +22,11 @@ from penstock.expressions.types import parse
 from penstock.graph import model
 from penstock.kueue.kinds import WORKLOADS
 from penstock.scheduling import registry
-from penstock.service import runs
+from penstock.service import runs, stores
 from penstock.service.hosting import Host
 from penstock.service.plans import plan
 from penstock.service.submission import Submission
+from penstock.service.views.why import why
 from penstock.service.workflows import load
 from penstock.settings import read
 from tests.backends.harness import spec_of
@@ -33,6 +34,7 @@ from tests.backends.kubernetes.fake_cluster import FakeCluster
 from tests.backends.kubernetes.fake_kueue import FakeKueue
 from tests.backends.kubernetes.pods import condition, ended, pod
 from tests.backends.kubernetes.pods import job as seen_job
+from tests.controller.fake_api import wait_for
 
 DOMAIN = "yunikorn.apache.org"
 HOME = Path("/home/of/penstock")
@@ -239,6 +241,33 @@ def test_nothing_is_held_here_and_kueue_is_not_asked(cluster: FakeCluster, tmp_p
         assert not cluster.all(WORKLOADS) and not cluster.names(JOBS)
     finally:
         kueue.end()
+
+
+def test_why_says_what_the_cluster_holds_back(cluster: FakeCluster, tmp_path: Path) -> None:
+    (tmp_path / "flow.yaml").write_text(FLOW.replace("does:succeed", "does:nowhere"))
+    given = read(home=str(tmp_path / "home"))
+    host = Host(given, ON)
+    submission = Submission(load(str(tmp_path / "flow.yaml")), {}, on=ON, scheduler=given.scheduler)
+    found: list[Any] = []
+    try:
+        run = runs.begin(host, submission, submission.pack(given))
+
+        def told() -> bool:
+            with stores.open_existing(given) as store:
+                record = store.runs.by_id(run.run.id)
+                assert record is not None
+                found[:] = [why(store, record)]
+            return len(found[0].waits) == 2
+
+        wait_for(told)
+    finally:
+        host.abandon()
+        host.close()
+    assert found[0].running == 0
+    assert {wait.path: (wait.kind, wait.reason.get("message")) for wait in found[0].waits} == {
+        name: ("there", f"it waits in the queue {queue} of yunikorn: 0/1 nodes are available")
+        for name, queue in (("large", "team-a"), ("other", "team-b"))
+    }
 
 
 def test_plan_says_whose_queue_decides(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ LOOK = (3.0, 10.0)
 """Seconds without pods after which the cluster is asked why, and between two such questions."""
 GONE = 120.0
 """Seconds for which a Job that was deleted may take to go."""
+WAITS = "waits: "
+"""Before the reason of a wait, in the log."""
 SEEN = 15.0
 """Seconds after which everybody who mounts a volume sees what was written there."""
 
@@ -69,7 +71,7 @@ class JobAttempt:
         self._job: Object | None = None
         self._work: Work | None = None
         self._started: float | None = None
-        self._told = False
+        self._told = ""
         self._waits: dict[str, float] = {}
         self._looked: float | None = None
         self._refused: Waiting | None = None
@@ -131,10 +133,11 @@ class JobAttempt:
 
     def _note(self, around: Surroundings, line: str) -> None:
         self._logs[0].note(line)
-        if not self._told and self._started is None:
-            self._told = True
+        if line != self._told and self._started is None:
+            self._told = line
             log = ((self._logs[0].name, 0, None),)
-            around.context.inbox.put(AttemptStarted(id=self.spec.id, log=log, begun=False))
+            why = line.removeprefix(WAITS)
+            around.context.inbox.put(AttemptStarted(id=self.spec.id, log=log, begun=False, waits=why))
 
     # -- followed -------------------------------------------------------------------------------------------------------
 
@@ -214,7 +217,7 @@ class JobAttempt:
         kind = state.problem.code if state.problem else state.why
         if kind not in self._waits:
             self._waits[kind] = loop.time()
-            self._note(around, f"waits: {state.why}")
+            self._note(around, WAITS + state.why)
         began = self._waits[kind]
         if state.patience is None or state.problem is None:
             return None

@@ -127,7 +127,10 @@ def _template(spec: AttemptSpec, work: Work, options: Options, name: str, labels
     extra = spec.step.extra
     container = extra.get("container")
     if isinstance(container, Mapping):
-        main = merged(main, {key: value for key, value in container.items() if key not in ("name", "image")})
+        more = {key: value for key, value in container.items() if key not in ("name", "image")}
+        if "env" in more:
+            more["env"] = [one for one in more["env"] if _is_of_the_cluster(one, work)]
+        main = merged(main, more)
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": GRACE,
@@ -145,9 +148,9 @@ def _template(spec: AttemptSpec, work: Work, options: Options, name: str, labels
         pod |= {**({"initContainers": first} if first else {}), "containers": [main]}
     template: dict[str, Any] = {"metadata": {"labels": dict(labels), "annotations": _texts(work)}, "spec": pod}
     for kept in ("metadata", "pod"):
-        more = extra.get(kept)
-        if isinstance(more, Mapping):
-            template = merged(template, {"metadata" if kept == "metadata" else "spec": more})
+        over = extra.get(kept)
+        if isinstance(over, Mapping):
+            template = merged(template, {"metadata" if kept == "metadata" else "spec": over})
     template = with_overlay(template, options.overlay)
     template["metadata"]["labels"] |= labels
     template["spec"]["restartPolicy"] = "Never"
@@ -155,6 +158,15 @@ def _template(spec: AttemptSpec, work: Work, options: Options, name: str, labels
         template["spec"].pop("hostname", None)
         template["spec"]["subdomain"] = name
     return template
+
+
+def _is_of_the_cluster(variable: Any, work: Work) -> bool:
+    """A variable of a manifest that names where its text is. What the pod says of itself is known there only; what is known here need not be there."""
+    source = variable.get("valueFrom") if isinstance(variable, Mapping) else None
+    known = isinstance(variable, Mapping) and (
+        variable.get("name") in work.env or variable.get("name") in work.secret_env
+    )
+    return not known or (isinstance(source, Mapping) and bool({"fieldRef", "resourceFieldRef"} & set(source)))
 
 
 def _main(spec: AttemptSpec, work: Work, options: Options, name: str) -> dict[str, Any]:
@@ -261,7 +273,7 @@ def with_overlay(template: dict[str, Any], overlay: Mapping[str, Any]) -> dict[s
 
 def merged(base: Any, more: Any) -> Any:
     """Maps are merged; lists of named things by name (of mounts: by path), and others are put one after the other. What cannot be merged
-    is replaced. Words of a command are replaced as a whole."""
+    is replaced. Words of a command are replaced as a whole. A variable has a value or a reference, not both."""
     if isinstance(base, Mapping) and isinstance(more, Mapping):
         found = dict(base)
         for key, value in more.items():
@@ -281,7 +293,9 @@ def _joined(base: list[Any], more: list[Any]) -> list[Any]:
         if place is None:
             found.append(_thawed(one))
         else:
-            found[place] = merged(found[place], one)
+            other = "valueFrom" if "value" in one else "value" if "valueFrom" in one else ""
+            here = found[place] if not other else {key: value for key, value in found[place].items() if key != other}
+            found[place] = merged(here, one)
     return found
 
 

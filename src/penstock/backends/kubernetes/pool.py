@@ -21,7 +21,7 @@ from penstock.artifacts import values
 from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted
 from penstock.backends.folders import log_name
 from penstock.backends.kubernetes import boot, names
-from penstock.backends.kubernetes.attempt import JobAttempt, Surroundings, asked
+from penstock.backends.kubernetes.attempt import WAITS, JobAttempt, Surroundings, asked
 from penstock.backends.kubernetes.logs import PodLog
 from penstock.backends.kubernetes.mailbox import Mailbox
 from penstock.backends.kubernetes.manifest import DAY, warm_job_of
@@ -336,9 +336,10 @@ class Pools:
         name = log_name(call.spec)
         if call.key not in self._logs:
             self._logs[call.key] = PodLog(self._around.context.home, name, ())
-            started = AttemptStarted(id=call.spec.id, log=((name, 0, None),), begun=False)
+        if self._logs[call.key].note(why):
+            waits = why.removeprefix(WAITS)
+            started = AttemptStarted(id=call.spec.id, log=((name, 0, None),), begun=False, waits=waits)
             self._around.context.inbox.put(started)
-        self._logs[call.key].note(why)
 
     def job(self, spec: AttemptSpec, name: str, shape: str) -> dict[str, Any]:
         """The Job of a warm pod for calls like this one. With a name it blocks, as it stores its settings. Raises CannotRun, UserError."""
