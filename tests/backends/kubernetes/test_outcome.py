@@ -61,6 +61,13 @@ def test_the_replica_that_failed_first_is_named() -> None:
 def test_out_of_memory_says_the_limit() -> None:
     found = failed(containers={"main": ended(137, "OOMKilled")})
     assert found.outcome is Outcome.FAILED and "P725" in found.message and "64Mi" in found.message and not found.lost
+    assert "its last words: step 7" in failed(containers={"main": ended(137, "OOMKilled", "step 6\nstep 7\n")}).message
+
+
+def test_a_pod_that_is_evicted_has_last_words_too() -> None:
+    found = failed(reason="Evicted", message="low on memory", containers={"main": ended(137, "Error", "step 7")})
+    assert found.lost
+    assert found.message == "its pod was taken away: low on memory; the last words of its container: step 7"
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,8 @@ def _of_task(end: Object, one: Object, pod: Object, code: int) -> tuple[Outcome,
     if reason == "OOMKilled":
         limit = _memory_limit(pod)
         message = f"its container was killed: it used more memory than {limit or 'its machine has'}"
+        if _last_line(end):
+            message += f"; its last words: {_last_line(end)}"
         fix = (
             "give the step more memory"
             if limit
@@ -246,7 +248,9 @@ def _disruption(pod: Object) -> str:
     status = part(pod, "status")
     why = condition(pod, "DisruptionTarget")
     words = why.get("message") or status.get("message") or why.get("reason") or status.get("reason") or ""
-    return f"its pod was taken away: {words or 'the cluster does not say why'}"
+    last = next((_last_line(part(one, "state", "terminated")) for name, one in _containers(pod) if name == "main"), "")
+    spoken = f"; the last words of its container: {last}" if last else ""
+    return f"its pod was taken away: {words or 'the cluster does not say why'}{spoken}"
 
 
 def _preempted(pod: Object) -> bool:
