@@ -20,6 +20,7 @@ from penstock.backends.kubernetes import pool
 from penstock.backends.kubernetes.cluster import JOBS, PODS
 from penstock.graph import model
 from penstock.graph.model import Outcome
+from penstock.kubernetes.watch import Watcher
 from tests.backends.harness import Play, bundle_of, function_step, spec_of
 from tests.backends.kubernetes.fake_cluster import NAMESPACE, FakeCluster
 from tests.backends.kubernetes.test_backend import live
@@ -289,6 +290,29 @@ def test_an_engine_without_warm_pods_goes_on_with_theirs_too(
     monkeypatch.setenv("PENSTOCK_KUBERNETES_POD_REUSE", "0")
     [ended] = told_by_heir(tmp_path, *specs_of(tmp_path, mark, given, step=step, attempt=2, since=1))
     assert ended.outcome is Outcome.SUCCEEDED and marks(place) == "x" and cluster.names() == []
+
+
+def test_what_an_heir_has_not_seen_yet_is_not_taken_for_gone(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lists of its watches come late. A Job that is in none of them is no Job that was deleted: its call would be made twice."""
+    place, step = tmp_path / "marks", function_step(mark)
+    given = {"place": str(place), "seconds": 1.0}
+    begin(
+        tmp_path,
+        *specs_of(tmp_path, mark, given, step=step, since=1),
+        until=lambda playing: any(isinstance(one, AttemptStarted) for one in playing.reports),
+    )
+    at_once = Watcher._list
+
+    def later(watcher: Watcher) -> None:
+        time.sleep(0.5)
+        at_once(watcher)
+
+    monkeypatch.setattr(Watcher, "_list", later)
+    [ended] = told_by_heir(tmp_path, *specs_of(tmp_path, mark, given, step=step, attempt=2, since=1))
+    assert ended.outcome is Outcome.SUCCEEDED, ended.message
+    assert marks(place) == "x" and cluster.names() == []
 
 
 def told_by_heir(home: Path, *specs: AttemptSpec) -> list[AttemptEnded]:
