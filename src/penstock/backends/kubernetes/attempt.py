@@ -156,6 +156,9 @@ class JobAttempt:
                 await self._sleep(5.0)
                 continue
             state = self._state(around)
+            if isinstance(state, Ended) and state.unseen:
+                await self._call(around, around.cluster.look, self.name)
+                state = self._state(around)
             if isinstance(state, Ended):
                 return state
             if isinstance(state, Running):

@@ -317,6 +317,14 @@ class Cluster:
         """A Job as the server has it now. Raises ApiError."""
         return self.client.found(JOBS, self.namespace, name)
 
+    def look(self, name: str) -> None:
+        """Takes a Job and its pods as the server has them now. Raises ApiError."""
+        found = self.client.found(JOBS, self.namespace, name)
+        if found is not None:
+            self._jobs.put(found)
+        for pod in self.client.list(PODS, self.namespace, selector=f"{names.JOB_NAME}={name}", keep=slim_pod).items:
+            self._pods.put(pod)
+
     def refusal(self, uid: str) -> str:
         """Why the cluster makes no pods for a Job; empty if it does not say. However many ask, the server is asked every few seconds."""
         with self._asking:

@@ -62,6 +62,8 @@ class Ended:
     """The digest of what the helper or the function stored."""
     replica: int = 0
     pods: tuple[tuple[int, str], ...] = ()
+    unseen: bool = False
+    """So it seems because something was not seen. A watch that is behind the other one does not show it either: ask the server before it is believed."""
 
 
 State = Waiting | Running | Ended
@@ -87,7 +89,7 @@ def judge(
     if len(done) >= replicas:
         return _succeeded(done[min(done)], told)
     if deleted:
-        return Ended(Outcome.ERRORED, "its Job was deleted by somebody", lost=True, pods=told)
+        return Ended(Outcome.ERRORED, "its Job was deleted by somebody", lost=True, pods=told, unseen=True)
     assert job is not None
     if holds(job, "Failed"):
         return _without_pod(job, told, bool(queue))
@@ -283,7 +285,14 @@ def _without_pod(job: Object, told: tuple[tuple[int, str], ...], queued: bool) -
     why = condition(job, "Failed")
     if why.get("reason") == "DeadlineExceeded":
         return Ended(Outcome.FAILED, "its Job ran out of the time that the cluster gives it", pods=told)
-    return Ended(Outcome.ERRORED, "its pod was deleted, or its machine is gone", lost=True, preempted=queued, pods=told)
+    return Ended(
+        Outcome.ERRORED,
+        "its pod was deleted, or its machine is gone",
+        lost=True,
+        preempted=queued,
+        pods=told,
+        unseen=True,
+    )
 
 
 def _memory_limit(pod: Object) -> str:
