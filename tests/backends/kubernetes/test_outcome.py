@@ -121,7 +121,8 @@ def test_a_pod_whose_machine_is_gone_is_lost_although_it_never_ends() -> None:
 
 
 def test_a_job_that_somebody_deleted_is_lost() -> None:
-    assert judge(None, [], 1, "i", 1.0) == Ended(Outcome.ERRORED, "its Job was deleted by somebody", lost=True)
+    said = "its Job was deleted by somebody"
+    assert judge(None, [], 1, "i", 1.0) == Ended(Outcome.ERRORED, said, lost=True, unseen=True)
     deleted = job() | {"metadata": {"name": "j", **DELETED}}
     assert end(pod("Failed", containers={"main": ended(143)}), of=deleted).lost
     assert end(of=job(conditions=[condition("Failed", reason="BackoffLimitExceeded")])).lost
