@@ -139,6 +139,12 @@ def test_a_container_that_cannot_start_could_not_be_run() -> None:
     assert found.outcome is Outcome.ERRORED and "nope" in found.message and found.exit_code is None
 
 
+def test_a_machine_that_is_too_busy_to_start_a_container_has_lost_it() -> None:
+    said = "failed to create containerd task: failed to create shim task: context canceled: unknown"
+    found = failed(containers={"main": ended(128, "StartError", said)})
+    assert (found.outcome, found.lost) == (Outcome.ERRORED, True) and said in found.message
+
+
 def test_inputs_and_outputs_that_do_not_get_through_are_told_apart() -> None:
     fetch = failed(
         init={"fetch": ended(1, message="penstock: the artifact store cannot be read")},

@@ -28,6 +28,14 @@ PULL: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailabl
 CONFIG: Final = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 _FOR_GOOD: Final = ("not found", "does not exist", "unauthorized", "denied", "forbidden", "manifest unknown")
 """Said of an image that will not be there at the next try either."""
+_PASSING: Final = (
+    "context canceled",
+    "deadline exceeded",
+    "ttrpc: closed",
+    "connection refused",
+    "resource temporarily unavailable",
+)
+"""Said when a machine is too busy to start a container, which is no fault of the container."""
 _CANNOT_START: Final = frozenset({"StartError", "ContainerCannotRun", "RunContainerError"})
 OURS: Final = {"fetch": "its inputs could not be fetched", "put": "its outputs could not be stored"}
 
@@ -214,7 +222,9 @@ def _of_task(end: Object, one: Object, pod: Object, code: int) -> tuple[Outcome,
         )
         return Outcome.FAILED, str(UserError(Problem("P725", message, fix))), code, False, ""
     if reason in _CANNOT_START or (code == 128 and end.get("message") and reason != "Error"):
-        return Outcome.ERRORED, f"its container cannot be started: {end.get('message') or reason}", None, False, ""
+        message = str(end.get("message") or reason)
+        lost = any(one in message.lower() for one in _PASSING)
+        return Outcome.ERRORED, f"its container cannot be started: {message}", None, lost, ""
     if "result" in said:
         return Outcome.FAILED, "", code, False, str(said["result"])
     if "errored" in said:
