@@ -4,20 +4,24 @@ steps end as the operators say, and what is cancelled is gone. Nodes are fake.""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import LocalRunner, ResourceJob, Workflow
+from penstock import LocalRunner, PenstockError, ResourceJob, Workflow, open_run
 from penstock.formats.documents import Document
 from penstock.formats.pods.requests import resources_of
+from penstock.graph.quantity import parse
 from penstock.scheduling.objects import job_object
 from penstock.service.sizing import demand
+from testbed.api import MERGE
 from testbed.components import yunikorn
 from testbed.components.kwok import EXIT_CODE, RUN_TIME
 from testbed.instance import Testbed
 from tests.cluster import test_yunikorn as real
+from tests.cluster.kueue_protocol import KUEUE, Desk
 from tests.cluster.support import fresh_namespace
 
 Data = dict[str, Any]
@@ -145,6 +149,32 @@ def test_an_mpi_job_that_fails_fails_the_step(at: Any) -> None:
     _, ns = at("mpi")
     run = LocalRunner().run(flow(mpi(ns, **{EXIT_CODE: "3"})))
     assert not run.ok and f"MPIJob {ns}/mpi has failed" in str(run["make"].error)
+
+
+def test_kueue_holds_a_ray_cluster_until_there_is_room_for_all_of_it(at: Any) -> None:
+    bed, ns = at("kueue", "ray")
+    full = Desk(bed, ns).queue(resources={"cpu": "4", "memory": "64Gi"})
+    manifest = cluster(ns)
+
+    def says_so(run: str) -> bool:
+        with suppress(PenstockError):  # nothing is recorded yet
+            return "it waits in Kueue's queue main" in open_run(run)["make"].logs
+        return False
+
+    with LocalRunner() as runner:
+        run = runner.submit(flow(manifest))
+        bed.wait(lambda: says_so(run.id), "the log to say that it waits")
+        assert not pods_of(bed, ns)
+        path = f"{KUEUE}/clusterqueues/{full}"
+        spec = bed.get(path)["spec"]
+        spec["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "5"
+        bed.raw("PATCH", path, {"spec": spec}, MERGE)
+        run.wait()
+    assert run.ok, run["make"].error
+    assert asked(pods_of(bed, ns)) == counted(manifest)
+    (workload,) = bed.objects("kueue.x-k8s.io/v1beta2", "workloads", ns)
+    sets = workload["status"]["admission"]["podSetAssignments"]
+    assert sum(parse(one["resourceUsage"]["cpu"]) for one in sets) == counted(manifest)["cpu"] == 5000
 
 
 @pytest.fixture
