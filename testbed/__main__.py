@@ -59,7 +59,9 @@ def build(arguments: argparse.Namespace) -> int:
 def up(arguments: argparse.Namespace) -> int:
     from testbed.instance import Testbed
 
-    names = list(arguments.components or [name for name in NAMES if name not in ("crds", "node", "yunikorn")])
+    names = list(
+        arguments.components or [name for name in NAMES if name not in ("crds", "node", "yunikorn", "ray", "mpi")]
+    )
     if arguments.node == "real" and "node" not in names:
         names.append("node")
     if left := binaries.build(programs(names)):

@@ -57,6 +57,8 @@ PROGRAMS = {
         Program("tekton-sidecarlogresults", "tekton", f"{_TEKTON}/sidecarlogresults"),
         Program("argoexec", "argo", f"{_ARGO}/argoexec"),
         Program("yunikorn", "yunikorn", "github.com/apache/yunikorn-k8shim/pkg/cmd/shim"),
+        Program("ray-operator", "ray", "github.com/ray-project/kuberay/ray-operator"),
+        Program("mpi-operator", "mpi", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"),
         Program("versitygw", "s3", "github.com/versity/versitygw/cmd/versitygw"),
     )
 }

@@ -92,6 +92,16 @@ def without(objects: Iterable[Object], kinds: Iterable[str] = DEPLOYED) -> list[
     return [thing for thing in objects if thing["kind"] not in left_out]
 
 
+def in_namespace(objects: Iterable[Object], namespace: str) -> Iterator[Object]:
+    """With a namespace where it is left open: of what is in one, and of the accounts that a binding names."""
+    for thing in objects:
+        meta = (
+            thing["metadata"] if thing["kind"].startswith("Cluster") else {**thing["metadata"], "namespace": namespace}
+        )
+        subjects = [{**one, "namespace": namespace} for one in thing.get("subjects") or ()]
+        yield {**thing, "metadata": meta, **({"subjects": subjects} if subjects else {})}
+
+
 def webhooks(objects: Iterable[Object], url: Callable[[str], str], ca: bytes) -> Iterator[Object]:
     """Points the webhooks and the conversions of the objects to a server outside: `url` makes an address of a path."""
     bundle = base64.b64encode(ca).decode()

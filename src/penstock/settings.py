@@ -34,11 +34,21 @@ class Settings:
     pickles: bool = True
     """May objects be stored and loaded as pickles? $PENSTOCK_PICKLES=no forbids it."""
     scheduler: str = ""
-    """Who queues on the cluster what resource steps make: kueue, yunikorn, …; `none`. $PENSTOCK_SCHEDULER; empty: Kueue, if it has the queue."""
+    """Who queues on the cluster what resource steps make, and tasks that run there: kueue, yunikorn, …; `none`. $PENSTOCK_SCHEDULER; empty: Kueue, if it has
+    the queue."""
     largest_value: int | None = None
     """Bytes that are read into memory of one output. $PENSTOCK_LARGEST_VALUE; None: the default of artifacts.regular."""
     largest_file: int | None = None
     """Bytes of a file or folder that is an output. $PENSTOCK_LARGEST_FILE; None: the default of artifacts.regular."""
+
+    @property
+    def queues_pods(self) -> str:
+        """The scheduler, if it queues the pods of tasks by what is written on them; empty if it does not."""
+        if not self.scheduler:
+            return ""
+        from penstock.scheduling.registry import takes_pods
+
+        return self.scheduler if takes_pods(self.scheduler) else ""
 
 
 def read(

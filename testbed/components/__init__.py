@@ -32,6 +32,8 @@ NAMES = {
     "tekton": "Tekton",
     "argo": "Argo",
     "yunikorn": "YuniKorn",
+    "ray": "Ray",
+    "mpi": "Mpi",
     "node": "Node",
 }
 

@@ -243,6 +243,9 @@ def test_kinds_that_are_known_need_no_conditions(cluster: Cluster, tmp_path: Pat
     assert cluster.verbs() == ["create", *["get"] * (len(seen) + 1)]  # not sooner
 
 
+WAITS = "Job train is suspended: it waits in Kueue's queue lab"
+
+
 def test_what_a_queue_holds_waits_and_has_neither_begun_nor_failed(cluster: Cluster, tmp_path: Path) -> None:
     held = {
         **JOB,
@@ -254,15 +257,21 @@ def test_what_a_queue_holds_waits_and_has_neither_begun_nor_failed(cluster: Clus
 
     async def story(engine: Play) -> None:
         engine.backend.start([spec])
-        await eventually(lambda: "get" in cluster.verbs())
-        engine.reports += engine.inbox.take()
-        assert [one.begun for one in engine.reports if isinstance(one, AttemptStarted)] == [False]
+        held_back: list[AttemptStarted] = []
+
+        def told() -> bool:
+            engine.reports += engine.inbox.take()
+            held_back[:] = [one for one in engine.reports if isinstance(one, AttemptStarted)]
+            return len(held_back) == 2
+
+        await eventually(told)
+        assert [(one.begun, one.waits) for one in held_back] == [(False, ""), (False, WAITS)]
         cluster.put({**held, "spec": {"suspend": False}}, **cluster.object()["metadata"])
         cluster.progress({"succeeded": 1})
         (ended,) = await engine.end_of(spec)
         assert ended.outcome is Outcome.SUCCEEDED, ended.message
-        assert [one.begun for one in engine.reports if isinstance(one, AttemptStarted)] == [False, True]
-        assert "Job train is suspended: it waits in Kueue's queue lab" in engine.text(ended)
+        assert [one.begun for one in engine.reports if isinstance(one, AttemptStarted)] == [False, False, True]
+        assert WAITS in engine.text(ended)
 
     play(tmp_path / "home", ResourceBackend, story)
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cli.test_why import FLOW as RUN
 from tests.scheduling.samples import job, ray_cluster
+from tests.service.lines import Lines
 
 QUEUES = """
 partitions:
@@ -114,6 +116,25 @@ def test_the_limit_of_a_parent_holds_for_what_is_below(penstock: Any, here: Path
         == 1
     )
     assert not (here / ".penstock").exists()
+
+
+def test_why_names_the_queue_that_is_full_and_the_limits_of_the_user(penstock: Any, here: Path) -> None:
+    (here / "yunikorn.yaml").write_text(QUEUES.replace("users: [sue]", "users: [sue, ana]"))
+    penstock("queue", "apply", "yunikorn.yaml")
+    lines = Lines(here / ".penstock", "")
+    holder, waits = (lines.run(RUN, ago=9 - n) for n in range(2))
+    lines.ask(holder, "train", cpu=7, queue="lab.ray")
+    lines.ask(waits, "fetch", cpu=3, queue="lab.ray")
+    for run in (holder, waits):
+        run.write()
+    said = penstock("why", waits.id).out
+    assert "not enough of the borrowingLimit of cohort root.lab is free" in said
+    assert "limits   user ana may have 2 cpu in root.lab.ray; that is not counted here" in said
+    (wait,) = json.loads(penstock("why", waits.id, "-o", "json").out)["waits"]
+    assert wait["reason"]["limits"] == ["user ana may have 2 cpu in root.lab.ray; that is not counted here"]
+    for run in (holder, waits):
+        run.close()
+    lines.close()
 
 
 def test_queues_are_converted_both_ways(penstock: Any, here: Path) -> None:

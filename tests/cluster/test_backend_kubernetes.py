@@ -62,17 +62,32 @@ def digest(file: Path) -> str:
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
+@task(replicas=4)
+def gang(place: str) -> int:
+    import os, time
+    folder, mine, began = Path(place), os.environ["PENSTOCK_REPLICA"], time.monotonic()
+    whole = Path(f"{place}.{mine}")
+    whole.write_text(os.environ["PENSTOCK_COORDINATOR"])
+    whole.rename(folder / mine)  # ends when all four are there
+    while len(found := {one.name: one.read_text() for one in folder.iterdir()}) < int(os.environ["PENSTOCK_REPLICAS"]):
+        if time.monotonic() - began > 120:
+            raise TimeoutError(f"only {sorted(found)} came")
+        time.sleep(0.1)
+    if len(set(found.values())) != 1:
+        raise ValueError(f"several coordinators: {found}")
+    return sum(map(int, found))
+
 @task
-def together(squares: list[int], grown: int, sum_: str) -> dict[str, int | str]:
-    return {"squares": sum(squares), "grown": grown, "digest": sum_}
+def together(squares: list[int], grown: int, sum_: str, failed: int, of_all: int) -> dict[str, int | str]:
+    return {"squares": sum(squares), "grown": grown, "digest": sum_, "failed": failed, "gang": of_all}
 
 @workflow
-def everything(n: int = 4, mebibytes: int = 100):
+def everything(place: str, n: int = 4, mebibytes: int = 100):
     squares = [square(x) for x in shards(n)]
     grown = grow(1)
     while grown < 8:
         grown = grow(grown)
-    return together(squares, grown, digest(big(mebibytes)))
+    return together(squares, grown, digest(big(mebibytes)), moody(place + "/moody"), gang(place + "/gang"))
 """
 MANY = """
 apiVersion: penstock/v1
@@ -159,9 +174,9 @@ class Place:
             process.kill()
         return process.returncode, out, err
 
-    def result(self, *words: str, **more: str) -> Any:
+    def result(self, *words: str, seconds: float = 240, **more: str) -> Any:
         """What `penstock run … -o json` gives."""
-        code, out, err = self.run("run", *words, "-o", "json", **more)
+        code, out, err = self.run("run", *words, "-o", "json", seconds=seconds, **more)
         assert code == 0, err + out
         return json.loads(out)
 
@@ -214,13 +229,35 @@ def fake(testbed: Callable[..., Testbed], tmp_path: Path) -> Place:
 # -- the real node ----------------------------------------------------------------------------------------------------
 
 
-def test_the_same_results_as_on_this_machine(real: Place) -> None:
+def meeting(place: Path) -> str:
+    """A folder for what the tasks of FLOW leave for one another."""
+    (place / "gang").mkdir(parents=True)
+    return str(place)
+
+
+@pytest.mark.parametrize(("n", "warm"), [(4, 0), pytest.param(200, 0, marks=pytest.mark.slow), (200, 4)])
+def test_the_same_results_as_on_this_machine(real: Place, n: int, warm: int) -> None:
+    """A fan-out over what a task returned, a loop, a task that fails twice, a gang of four that meet, and 100 MiB between steps; with `warm` pods, too."""
     real.write("flow.py", FLOW)
-    here = real.result("flow.py", PENSTOCK_HOME=str(real.folder / "here"))
-    there = real.result("flow.py", "--on", "kubernetes")
+    words = ("flow.py", "-p", f"n={n}")
+    here = real.result(*words, "-p", f"place={meeting(real.folder / 'marks')}", PENSTOCK_HOME=str(real.folder / "here"))
+    assert here["outputs"]["result"]["squares"] == sum(x * x for x in range(n))
+    meeting(real.folder / "home" / "artifacts" / "marks")
+    there = real.result(
+        *words,
+        "-p",
+        "place=/penstock/artifacts/marks",
+        "--on",
+        "kubernetes",
+        seconds=900,
+        PENSTOCK_KUBERNETES_POD_REUSE=str(warm),
+    )
     assert there["outputs"] == here["outputs"] and there["state"] == "succeeded"
     _, log, _ = real.run("logs", f"{there['run']}/square")
-    assert sorted(line.split()[-1] for line in log.splitlines()) == ["0", "1", "2", "3"]  # the pods are gone
+    said = [line.split()[-1] for line in log.splitlines() if "squaring" in line]  # the pods are gone
+    assert sorted(map(int, said)) == list(range(n))
+    coordinators = {one.read_text() for one in (real.folder / "home" / "artifacts" / "marks" / "gang").iterdir()}
+    assert len(coordinators) == 1 and coordinators.pop().startswith("penstock-")
     real.nothing_is_left()
 
 
@@ -265,7 +302,8 @@ def test_a_store_behind_a_url(real: Place) -> None:
     real.write("flow.py", FLOW)
     real.write("files.yaml", FILES)
     url = {"PENSTOCK_ARTIFACTS": f"file://{shared}/store", "PENSTOCK_KUBERNETES_VOLUME": ""}
-    found = real.result("flow.py", "-p", "n=1", "-p", "mebibytes=5", "--on", "kubernetes", **url)
+    marks = f"place={meeting(shared / 'marks')}"
+    found = real.result("flow.py", "-p", "n=1", "-p", "mebibytes=5", "-p", marks, "--on", "kubernetes", **url)
     assert found["outputs"]["result"]["grown"] == 8
     assert real.result("files.yaml", "--on", "kubernetes", **url)["outputs"]["read"] == "f\n5"
     real.nothing_is_left()

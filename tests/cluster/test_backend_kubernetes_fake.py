@@ -241,7 +241,7 @@ class Crowd:
 def test_kills_at_any_moment_start_nothing_twice(fake: Place, capsys: pytest.CaptureFixture[str]) -> None:
     """Counts the pods that there ever were: a task without a second pod has had its effect once. Fifty tasks are in flight, and some end around each death,
     so that engines also die while they read an end, record it, and remove its Job."""
-    kills, flight, each = int(os.environ.get("PENSTOCK_KILLS", "40")), 50, 4
+    kills, flight, each = int(os.environ.get("PENSTOCK_KILLS", "100")), 50, 4
     tasks = flight + kills * each
     crowd = Crowd(fake, random.Random(11))
     fake.write("many.yaml", MANY)

@@ -260,7 +260,7 @@ class Explainer:
         return self._limit(queue, short) if kind == "quota" else ""
 
     def _limit(self, queue: str, short: Iterable[Shortage]) -> str:
-        """Which limit is reached: its own quota, a borrowing limit, or the quota of the cohort."""
+        """Which limit is reached: its own quota, a borrowing limit, its own or of a cohort that it is in, or the quota of the cohort."""
         node = self.cache.snapshot.tree.queues.get(queue)
         first = next((one for one in short if one.kind == "quota"), None)
         if node is None or first is None:
@@ -271,6 +271,9 @@ class Explainer:
         quota = node.quotas.get(fr)
         if quota is not None and quota.borrowing is not None and node.parent.available_raw(fr) > first.available:
             return f"borrowingLimit of ClusterQueue {queue}"
+        for above in node.path():
+            if above.is_bounded(fr):
+                return f"borrowingLimit of cohort {above.name}"
         return f"quota of cohort {node.root.name}"
 
     def _elsewhere(self, workload: Workload, queue: str) -> tuple[str, ...]:

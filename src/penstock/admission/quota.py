@@ -127,11 +127,22 @@ class QuotaNode:
         above = parent.available_raw(fr)
         quota = self.quotas.get(fr)
         if quota is not None and quota.borrowing is not None:
-            local = self._local.get(fr, 0)
-            lent = minus(self.subtree.get(fr, 0), local)
-            used_above = max(0, minus(self.usage.get(fr, 0), local))
-            above = min(plus(minus(lent, used_above), quota.borrowing), above)
+            above = min(self._bound(fr, quota.borrowing), above)
         return plus(self.local_available(fr), above) if self._local else above
+
+    def _bound(self, fr: FlavorResource, borrowing: int) -> int:
+        """What its borrowing limit leaves of what is above."""
+        local = self._local.get(fr, 0)
+        lent = minus(self.subtree.get(fr, 0), local)
+        used_above = max(0, minus(self.usage.get(fr, 0), local))
+        return plus(minus(lent, used_above), borrowing)
+
+    def is_bounded(self, fr: FlavorResource) -> bool:
+        """Is more unused above than its borrowing limit leaves?"""
+        quota = self.quotas.get(fr)
+        if self.parent is None or quota is None or quota.borrowing is None:
+            return False
+        return self._bound(fr, quota.borrowing) < self.parent.available_raw(fr)
 
     def available(self, fr: FlavorResource) -> int:
         found = self.available_raw(fr)

@@ -56,8 +56,8 @@ class AttemptSpec:
     """The first of the attempts that this one may go on with: `attempt` itself, or an earlier one, if engines died while those ran and
     how they ended is not recorded. 0: not told. A backend whose attempts outlive their engine names them by it, so that there is one."""
     queue: str = ""
-    """Of a resource step: the queue that the run names, if no quota of ours is held for the task. A queue of the cluster is then to hold back what it
-    creates. Empty: there is none, or the quota is held here."""
+    """The queue that the run names, if no quota of ours is held for the task: of a resource step, and of a task on another machine whose cluster has a
+    scheduler with queues (PENSTOCK_SCHEDULER). A queue of the cluster is then to hold it back. Empty: there is none, or the quota is held here."""
     counted: bool = False
     """A queue of the cluster has admitted its pods, and counts just these: it needs pods of its own, which go when it ends."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -74,6 +74,8 @@ class AttemptStarted:
     log: tuple[LogPart, ...] = ()
     begun: bool = True
     """False: it has not begun, but its log has; it says why it waits. Another report follows when it begins."""
+    waits: str = ""
+    """For what, in words, if it has not begun and that is known. May be told again when it changes."""
 
 
 class TakenFiles(NamedTuple):

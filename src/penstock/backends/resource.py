@@ -178,6 +178,7 @@ class ObjectAttempt:
         self._target: KubernetesObject | None = None
         self._status = StatusLines()
         self._begun = False
+        self._waits = ""
 
     async def run(self) -> Any:
         """The object as it was when the step was over. Raises ResourceFailed, ResourceLost, UserError, ValueError."""
@@ -234,6 +235,11 @@ class ObjectAttempt:
         waiting = conditions.held(object_)
         if not waiting:
             self._begin()
+        elif not self._begun and waiting != self._waits:
+            self._waits = waiting
+            log = ((self._log.name, 0, None),)
+            why = f"{target} is {waiting}"
+            self._context.inbox.put(AttemptStarted(id=self._spec.id, log=log, begun=False, waits=why))
         try:
             over = conditions.hold(str(target), object_, self._log.write)
         except ResourceFailed:

@@ -11,8 +11,9 @@ from penstock.controller.inspect.live import live_state
 from penstock.controller.inspect.why import ClusterReport, why
 from penstock.errors import NotFound
 from penstock.plan.make import Plan
-from penstock.service.views.outlook import Outlook, cluster_outlook
+from penstock.service.views.outlook import Outlook, cluster_outlook, outlook_of_scheduler
 from penstock.service.views.quotas import QueueReader
+from penstock.settings import read
 
 
 def connect(context: str | None, kubeconfig: str | None) -> KubectlLookup:
@@ -30,6 +31,9 @@ def queues_of_cluster(lookup: KubectlLookup, namespace: str | None) -> QueueRead
 
 def outlook_in_cluster(plan: Plan) -> dict[str, Outlook]:
     """What Kueue's queues would say now to a run there; by reservation. Raises UserError."""
+    scheduler = read().queues_pods
+    if scheduler:
+        return outlook_of_scheduler(plan, scheduler)
     lookup = connect(os.environ.get("PENSTOCK_KUBERNETES_CONTEXT"), None)
     namespace = os.environ.get("PENSTOCK_KUBERNETES_NAMESPACE") or lookup.namespace()
     now = time.time()

@@ -80,6 +80,7 @@ class Admitter:
         capacity: Callable[[], Sequence[Any]] | None,
         cluster: AdmitterQuota | None = None,
         elsewhere: Callable[[Step], bool] = lambda step: False,
+        queue_there: Callable[[Step, str | None], str] = lambda step, named: "",
         before_request: Callable[[ActiveRun, StepState], None],
         preempt: Preempt,
         admitted: Callable[[ActiveRun, str], None],
@@ -95,6 +96,9 @@ class Admitter:
         """What there is to share as long as no queues are configured, as queue objects; None: no limit."""
         self._elsewhere = elsewhere
         """Does the step run on other machines, so that this capacity is no limit for it?"""
+        self._queue_there = queue_there
+        """The queue of the cluster that takes the pods of a step as they are, so that nothing is held for them here. Not asked of resource steps: those that a
+        cluster queues ask for nothing (service.sizing)."""
         self._cluster = cluster
         """The queues of the cluster that those machines belong to. They decide, and the queues of the store do not."""
         self._before_request = before_request
@@ -132,6 +136,8 @@ class Admitter:
             return False
         if self._cluster is not None:
             return bool(step.resources) if isinstance(step.action, Resource) else self._elsewhere(step)
+        if not isinstance(step.action, Resource) and self._queue_there(step, workflow.queue):
+            return False
         if step.resources:
             return (self.replica is not None and self.replica.configured) or not self._elsewhere(step)
         return self._strict and self.replica is not None and self.replica.holds_all(step.queue or workflow.queue)

@@ -42,9 +42,12 @@ class BackendPool:
         on: Mapping[str, str],
         factories: Mapping[str, BackendFactory] | None = None,
         environ: Mapping[str, str] | None = None,
+        scheduler: str = "",
     ) -> None:
-        """`environ`: where secrets are looked for. The environment of tasks has none."""
+        """`environ`: where secrets are looked for. The environment of tasks has none. `scheduler`: of the cluster of tasks that run on other machines,
+        if it takes their pods by its own queues."""
         self.context = context
+        self._scheduler = scheduler
         self.on = {**LANES, **on}
         """Kind of step -> backend."""
         self._factories = dict(factories or {})
@@ -82,6 +85,12 @@ class BackendPool:
     def is_elsewhere(self, step: Step) -> bool:
         """Does it run on other machines? What a resource step makes always does."""
         return isinstance(step.action, Resource) or self.lane_of(step) in ELSEWHERE
+
+    def queue_there(self, step: Step, named: str | None) -> str:
+        """The queue of its cluster that holds a task of this step back; empty if none does, or quota is held for it here. `named`: by the workflow."""
+        if isinstance(step.action, Resource):
+            return step.queue or named or ""
+        return (step.queue or named or "") if self._scheduler and self.is_elsewhere(step) else ""
 
     def variant_of(self, step: Step) -> str | None:
         """The result of an image and the result of the same command on this machine are not the same. A faked result is not kept."""

@@ -33,7 +33,7 @@ from penstock.engine.steps import Task
 from penstock.engine.timers import TurnTimers
 from penstock.errors import Problem, UserError
 from penstock.expressions.evaluate import EvaluationError
-from penstock.graph.model import MISSING, Outcome, Resource, Suspend
+from penstock.graph.model import MISSING, Outcome, Suspend
 from penstock.graph.stored import Stored
 
 GRACE = 10.0
@@ -154,9 +154,15 @@ class Dispatcher:
             inputs=task.inputs,
             bundle=run.bundle,
             working_directory=run.place,
-            queue=_queue_elsewhere(run, task),
+            queue=self._queue_there(run, task),
             counted=self._quota is not None and self._quota.counts_pods and task.permit is not None,
         )
+
+    def _queue_there(self, run: ActiveRun, task: Task) -> str:
+        """The queue of the cluster that the task, or what it makes, goes into: that of the run, if no quota is held for it here."""
+        if task.state.permits is not None or task.state.exempt:
+            return ""
+        return self._pool.queue_there(task.step, run.state.blueprint.workflow.queue)
 
     def start(self) -> None:
         """After the commit: what starts has been recorded, and so has what ended."""
@@ -209,7 +215,8 @@ class Dispatcher:
             self._limit(own, report.id, task.step.timeout)
         if report.log or report.pid:
             own.log = report.log
-            run.row(task, "running", json.dumps({"pid": report.pid, "log": report.log}))
+            waits = {"waits": report.waits} if report.waits and not report.begun else {}
+            run.row(task, "running", json.dumps({"pid": report.pid, "log": report.log, **waits}))
 
     def ended(self, report: AttemptEnded) -> None:
         owner = self._attempts.pop(report.id, None)
@@ -510,13 +517,6 @@ class Dispatcher:
     def forget(self, run: ActiveRun) -> None:
         self._stopping.pop(run.number, None)
         self._failed_calls.pop(run.number, None)
-
-
-def _queue_elsewhere(run: ActiveRun, task: Task) -> str:
-    """The queue that what a resource step makes goes into on its cluster: that of the run, if no quota is held for the task here."""
-    if not isinstance(task.action, Resource) or task.state.permits is not None or task.state.exempt:
-        return ""
-    return task.step.queue or run.state.blueprint.workflow.queue or ""
 
 
 def _facts(report: AttemptEnded) -> dict[str, Any]:

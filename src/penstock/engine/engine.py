@@ -104,6 +104,7 @@ class Engine:
         chance: Callable[[], float] = random.random,
         capacity: Callable[[], Sequence[Any]] | None = None,
         cluster: ClusterQueues | None = None,
+        scheduler: str = "",
         peers: Neighbours | None = None,
         pace: ShrinkPace | None = None,
         observer: Observer | None = None,
@@ -111,7 +112,7 @@ class Engine:
         window: float | None = None,
     ) -> None:
         """`capacity`: what there is to share while no queues are configured; None: no limit. `cluster`: queues of a cluster that decide in
-        place of those of the store; the engine starts and closes them. `peers`, `pace`, `observer`, `explains`
+        place of those of the store; the engine starts and closes them. `scheduler`: of a cluster, if it takes the pods of tasks by queues of its own. `peers`, `pace`, `observer`, `explains`
         and `window` are other parts and settings for the simulator and for tests."""
         self.store = store
         self.home = home
@@ -137,7 +138,7 @@ class Engine:
         self.peers = peers or Peers(
             store.peers, self.journal, self.timers, asyncio.get_running_loop(), home, self.me, now
         )
-        self.pool = BackendPool(self.context, on or {}, backends, given)
+        self.pool = BackendPool(self.context, on or {}, backends, given, scheduler)
         names = RunNames(store.runs, self.journal, self.runs)
         self.flights = SingleFlight(store.results, self.journal, names, blobs, now, self.pool.is_immediate)
         self.locks = LockManager(store.locks, self.journal, names, self.timers, self.runs, self._priority_of)
@@ -157,6 +158,7 @@ class Engine:
             capacity=capacity,
             cluster=quota,
             elsewhere=self.pool.is_elsewhere,
+            queue_there=self.pool.queue_there,
             before_request=self._before_request,
             preempt=self.dispatcher.preempt,
             admitted=self.deadlines.admitted,

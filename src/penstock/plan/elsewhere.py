@@ -1,25 +1,28 @@
-"""The workflow without what never runs on this machine: the objects of resource steps, whose pods are a cluster's. Called where there are no queues but this
-machine, by the engine and by service."""
+"""The workflow without what asks for nothing here: the objects of resource steps, whose pods are a cluster's, and steps that a cluster queues. Called by the engine,
+where there are no queues but this machine, and by service."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from penstock.graph.model import Resource, Step, Workflow
 
+Test = Callable[[Step], bool]
+
 
 def of_this_machine(workflow: Workflow) -> Workflow:
     """The same workflow, if no resource step asks for anything."""
-    if not any(_asks(step) for one in (workflow, *workflow.definitions) for step in one.steps):
+    return without_demand(workflow, lambda step: isinstance(step.action, Resource))
+
+
+def without_demand(workflow: Workflow, of: Test) -> Workflow:
+    """What these steps ask for is nothing. The same workflow, if none of them asks for anything."""
+    if not any(step.resources and of(step) for one in (workflow, *workflow.definitions) for step in one.steps):
         return workflow
-    definitions = tuple(replace(one, steps=_without(one.steps)) for one in workflow.definitions)
-    return replace(workflow, steps=_without(workflow.steps), definitions=definitions)
+    definitions = tuple(replace(one, steps=_without(one.steps, of)) for one in workflow.definitions)
+    return replace(workflow, steps=_without(workflow.steps, of), definitions=definitions)
 
 
-def _asks(step: Step) -> bool:
-    return bool(step.resources) and isinstance(step.action, Resource)
-
-
-def _without(steps: Iterable[Step]) -> tuple[Step, ...]:
-    return tuple(replace(step, resources={}) if _asks(step) else step for step in steps)
+def _without(steps: Iterable[Step], of: Test) -> tuple[Step, ...]:
+    return tuple(replace(step, resources={}) if step.resources and of(step) else step for step in steps)

@@ -14,11 +14,18 @@ GROUP: Final = "penstock.schedulers"
 UNKNOWN: Final = "P884"
 OURS: Final = {"kueue": "penstock.scheduling.kueue", "yunikorn": "penstock.scheduling.yunikorn"}
 """Found without the metadata of all installed packages, which takes longer to read than most documents."""
+NONE: Final = "none"
+"""Where a scheduler is chosen: nothing is to be queued."""
 
 
 @cache
 def names() -> tuple[str, ...]:
     return tuple(sorted({*OURS, *(one.name for one in entry_points(group=GROUP))}))
+
+
+def takes_pods(name: str) -> bool:
+    """Does it queue pods by what is written on them? Kueue queues Workloads; no name, or `none`, is no scheduler."""
+    return name not in ("", NONE, "kueue")
 
 
 @cache

@@ -51,6 +51,26 @@ def vet(rows: Iterable[tuple[str, str | None]], replica: QuotaReplica, plan: Pla
     return tuple(warnings.values())
 
 
+def limits_on(rows: Iterable[tuple[str, str | None]], queue: str, user: str) -> list[str]:
+    """What a user may have in a ClusterQueue that is one of YuniKorn's, in words. `rows`: (kind, text) of the queue objects."""
+    from penstock.service.yunikorn import KIND, stored
+
+    kept = [row for row in rows if row[0] == KIND]
+    partition = stored(kept) if kept else None
+    line = _leaves(partition).get(queue) if partition is not None else None
+    if partition is None or line is None:
+        return []
+    from penstock.scheduling.queues.access import limits_of
+
+    found = []
+    for where, who, limit in limits_of(line, user, groups_of(user, partition.resolver)):
+        amounts = [f"{quantity.short(most, name)} {name}" for name, most in sorted(limit.resources.items())]
+        if limit.applications:
+            amounts.append(f"{limit.applications} applications")
+        found.append(f"{who} may have {', '.join(amounts)} in {where}; that is not counted here")
+    return found
+
+
 def _leaves(partition: Partition) -> dict[str, tuple[Queue, ...]]:
     """ClusterQueue → the leaf that it was made of, with the queues above it."""
     from penstock.scheduling.queues.model import full_name

@@ -220,6 +220,7 @@ class Host:
                 functions=self.functions,
                 capacity=_machine,
                 cluster=await self._cluster_queues(store),
+                scheduler=self.settings.queues_pods,
             )
             self.engine, self._store = engine, store
             engine.peers.reap_certain()

@@ -90,6 +90,24 @@ def on_this_machine(plan: Plan) -> Plan:
     return plan if workflow is plan.workflow else make(workflow, plan.params, plan.unit)
 
 
+def not_queued_there(plan: Plan, scheduler: str, on: Mapping[str, str]) -> Plan:
+    """The plan without what a scheduler of the cluster queues, of the tasks that run there. `on`: kind of step -> backend."""
+    from penstock.backends.registry import ELSEWHERE
+    from penstock.plan.elsewhere import without_demand
+    from penstock.plan.make import make
+    from penstock.scheduling.registry import takes_pods
+
+    if not takes_pods(scheduler):
+        return plan
+    named = plan.workflow.queue
+
+    def there(step: Step) -> bool:
+        return on.get(step.action.kind) in ELSEWHERE and bool(step.queue or named)
+
+    workflow = without_demand(plan.workflow, there)
+    return plan if workflow is plan.workflow else make(workflow, plan.params, plan.unit)
+
+
 def with_endings(workflow: Workflow, report: Report) -> Workflow:
     """For Argo, which knows the end of no kind: with the conditions that steps have by their kind, as far as Argo's form can say them. What it cannot is lost."""
     every = (workflow, *workflow.definitions)

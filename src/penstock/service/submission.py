@@ -21,7 +21,7 @@ from penstock.graph.model import Workflow
 from penstock.plan.make import Plan, make, uninterrupted
 from penstock.service import input_files, parameters, stores
 from penstock.service.run_records import owner_alive
-from penstock.service.sizing import makes_an_object, on_this_machine, sized
+from penstock.service.sizing import makes_an_object, not_queued_there, on_this_machine, sized
 from penstock.service.tracking.target import configured
 from penstock.service.workflows import override
 from penstock.settings import Settings
@@ -68,6 +68,7 @@ class Submission:
         workflow = override(workflow, queue, priority, unit)
         params = parameters.from_python(workflow, params)
         workflow, self._sizes = sized(workflow, params, scheduler)
+        self._scheduler = scheduler
         self.queue = queue
         """The queue that was chosen for this run, if it is not the workflow's own."""
         self.queues = queues
@@ -159,7 +160,8 @@ class Submission:
         if self.options.get("dry"):
             return ()  # a dry run asks for no quota
         warnings = self._sizes + (() if "format" in self.workflow.extra else self._untracked(store))
-        asks = any(step.resources for one in (self.workflow, *self.workflow.definitions) for step in one.steps)
+        plan = self._plan_here()
+        asks = any(step.resources for one in (plan.workflow, *plan.workflow.definitions) for step in one.steps)
         if cluster is not None:
             from penstock.service.feasibility import vet_cluster
 
@@ -171,27 +173,33 @@ class Submission:
 
             overlay = QueueOverlay(store, self.queues)
             if overlay.rows:
-                found = self._vet_demand(overlay, replica or overlaid(overlay)) if asks else ()
+                found = self._vet_demand(plan, overlay, replica or overlaid(overlay)) if asks else ()
                 self.changed_queues = changed_by(store, overlay.rows)
                 return warnings + from_file(store, self.queues) + found
         if not asks:
             return warnings
         from penstock.service.queues import replica_of
 
-        return warnings + self._vet_demand(store.queues, replica or replica_of(store.queues))
+        return warnings + self._vet_demand(plan, store.queues, replica or replica_of(store.queues))
 
-    def _vet_demand(self, queues: QueueStore, replica: QuotaReplica) -> tuple[Problem, ...]:
+    def _plan_here(self) -> Plan:
+        """Without steps that a scheduler of the cluster queues: these ask for nothing here."""
+        if not self._scheduler or not self.options.get("on"):
+            return self.plan
+        return not_queued_there(self.plan, self._scheduler, self.options["on"])
+
+    def _vet_demand(self, plan: Plan, queues: QueueStore, replica: QuotaReplica) -> tuple[Problem, ...]:
         from penstock.backends.registry import ELSEWHERE, KINDS
         from penstock.service import access
         from penstock.service.feasibility import vet
 
         on = self.options.get("on") or {}
         elsewhere = all(on.get(kind) in ELSEWHERE for kind in KINDS["kubernetes"])
-        plan = self.plan if replica.configured else on_this_machine(self.plan)
+        here = plan if replica.configured else on_this_machine(plan)
         there = any(makes_an_object(step) for step in self.workflow.steps)  # the queue may be the cluster's
-        found = vet(replica, plan, None if there else self.queue, elsewhere)
+        found = vet(replica, here, None if there else self.queue, elsewhere)
         rows = ((kind, text) for kind, _, _, text in queues.queue_objects())
-        return found + access.vet(rows, replica, self.plan, user())
+        return found + access.vet(rows, replica, plan, user())
 
     def _untracked(self, store: Store) -> tuple[Problem, ...]:
         """Parameters whose text names a file. It is said once: not if the last run had the same."""

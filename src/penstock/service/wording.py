@@ -199,6 +199,7 @@ def queue_facts(reason: Reason, who: Mapping[str, str] | None = None, me: str = 
         ("why", [_sentence(reason)]),
         ("short", [shortage(one) for one in reason.get("short", ())]),
         ("held by", holders(reason.get("short", ()), who or {})),
+        ("limits", [str(one) for one in reason.get("limits", ())]),
         ("order", [f"{ordinal(place)} in the queue{ahead}"] if place else []),
         ("help", remedies(reason, me)),
     )

@@ -18,8 +18,10 @@ from penstock.backends.registry import check
 from penstock.errors import UserError
 from penstock.graph import model
 from penstock.graph.model import Outcome
+from penstock.kubernetes.watch import Watcher
 from tests.backends.harness import Play, spec_of, types_of
 from tests.backends.kubernetes.fake_cluster import NAMESPACE, FakeCluster
+from tests.backends.kubernetes.pods import condition
 from tests.controller.fake_api import Fault, wait_for
 
 Story = Callable[[Play], Awaitable[None]]
@@ -326,6 +328,35 @@ def test_watches_that_break_and_are_too_old_lose_nothing(cluster: FakeCluster, t
         cluster.forget()
         for ended in await playing.end_of(*specs):
             assert ended.outcome is Outcome.SUCCEEDED
+
+    live(tmp_path, story)
+
+
+def test_a_watch_of_pods_that_is_behind_that_of_jobs_makes_no_failure_a_loss(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is lost is started again and not counted, so a failure must not be taken for one."""
+    at_once = Watcher._take
+    behind = threading.Event()
+
+    def take(watcher: Watcher, event: Any) -> None:
+        if event["object"].get("kind") == "Pod" or "containerStatuses" in event["object"].get("status", {}):
+            behind.wait(10)
+        at_once(watcher, event)
+
+    monkeypatch.setattr(Watcher, "_take", take)
+
+    async def story(playing: Play) -> None:
+        spec = spec_of(step("exit-3"))
+        playing.backend.start([spec])
+        await asyncio.to_thread(
+            wait_for, lambda: [one for one in cluster.all(PODS) if one["status"]["phase"] == "Failed"]
+        )
+        (job,) = cluster.all(JOBS)
+        cluster.put(JOBS, {**job, "status": {"conditions": [condition("Failed", reason="BackoffLimitExceeded")]}})
+        (ended,) = await playing.end_of(spec)
+        behind.set()
+        assert (ended.outcome, ended.lost, ended.exit_code) == (Outcome.FAILED, False, 3)
 
     live(tmp_path, story)
 

@@ -288,6 +288,29 @@ def test_lists_of_named_things_are_merged_by_name() -> None:
     }
 
 
+def test_variables_that_a_manifest_refers_to(blobs: Blobs) -> None:
+    """What is not known here is a reference; a text that is known needs no ConfigMap there; what a pod says of itself is known there only."""
+    config = {"configMapKeyRef": {"name": "cm", "key": "a"}}
+    field = {"fieldRef": {"fieldPath": "metadata.name"}}
+    listed = [{"name": name, "valueFrom": config} for name in ("KNOWN", "THERE")] + [
+        {"name": "POD", "valueFrom": field}
+    ]
+    sources = [{"configMapRef": {"name": "more"}}, {"secretRef": {"name": "s"}}]
+    action = model.Container(image="img:1", command=("x",), env={"KNOWN": "here", "POD": "made-up"})
+    spec = spec_of(container(action=action, extra={"container": {"env": listed, "envFrom": sources}}))
+    main = main_of(pod(spec, blobs))
+    found = {one["name"]: {key: value for key, value in one.items() if key != "name"} for one in main["env"]}
+    assert (found["KNOWN"], found["THERE"], found["POD"]) == (
+        {"value": "here"},
+        {"valueFrom": config},
+        {"valueFrom": field},
+    )
+    assert main["envFrom"] == sources
+    referred = [{"name": "A", "valueFrom": config}]
+    assert merged([{"name": "A", "value": "1"}], referred) == referred
+    assert merged(referred, [{"name": "A", "value": "1"}]) == [{"name": "A", "value": "1"}]
+
+
 # -- the shell around a command ---------------------------------------------------------------------------------------
 
 

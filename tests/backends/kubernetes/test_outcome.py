@@ -61,6 +61,13 @@ def test_the_replica_that_failed_first_is_named() -> None:
 def test_out_of_memory_says_the_limit() -> None:
     found = failed(containers={"main": ended(137, "OOMKilled")})
     assert found.outcome is Outcome.FAILED and "P725" in found.message and "64Mi" in found.message and not found.lost
+    assert "its last words: step 7" in failed(containers={"main": ended(137, "OOMKilled", "step 6\nstep 7\n")}).message
+
+
+def test_a_pod_that_is_evicted_has_last_words_too() -> None:
+    found = failed(reason="Evicted", message="low on memory", containers={"main": ended(137, "Error", "step 7")})
+    assert found.lost
+    assert found.message == "its pod was taken away: low on memory; the last words of its container: step 7"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +121,8 @@ def test_a_pod_whose_machine_is_gone_is_lost_although_it_never_ends() -> None:
 
 
 def test_a_job_that_somebody_deleted_is_lost() -> None:
-    assert judge(None, [], 1, "i", 1.0) == Ended(Outcome.ERRORED, "its Job was deleted by somebody", lost=True)
+    said = "its Job was deleted by somebody"
+    assert judge(None, [], 1, "i", 1.0) == Ended(Outcome.ERRORED, said, lost=True, unseen=True)
     deleted = job() | {"metadata": {"name": "j", **DELETED}}
     assert end(pod("Failed", containers={"main": ended(143)}), of=deleted).lost
     assert end(of=job(conditions=[condition("Failed", reason="BackoffLimitExceeded")])).lost
@@ -129,6 +137,12 @@ def test_deadlines_of_the_cluster_are_failures() -> None:
 def test_a_container_that_cannot_start_could_not_be_run() -> None:
     found = failed(containers={"main": ended(128, "StartError", 'exec: "nope": not found')})
     assert found.outcome is Outcome.ERRORED and "nope" in found.message and found.exit_code is None
+
+
+def test_a_machine_that_is_too_busy_to_start_a_container_has_lost_it() -> None:
+    said = "failed to create containerd task: failed to create shim task: context canceled: unknown"
+    found = failed(containers={"main": ended(128, "StartError", said)})
+    assert (found.outcome, found.lost) == (Outcome.ERRORED, True) and said in found.message
 
 
 def test_inputs_and_outputs_that_do_not_get_through_are_told_apart() -> None:

@@ -22,6 +22,7 @@ from penstock.graph import model
 from penstock.graph.model import Outcome
 from penstock.kubernetes.client import Client
 from penstock.kubernetes.objects import uid_of
+from penstock.kubernetes.watch import Watcher
 from tests.backends.harness import Play, bundle_of, function_step, spec_of
 from tests.backends.kubernetes.fake_cluster import NAMESPACE, FakeCluster
 from tests.backends.kubernetes.test_backend import live
@@ -307,6 +308,29 @@ def test_warm_jobs_that_were_listed_are_known_before_the_watch_begins() -> None:
         seen.start()
         seen.close()
         api.stop()
+
+
+def test_what_an_heir_has_not_seen_yet_is_not_taken_for_gone(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lists of its watches come late. A Job that is in none of them is no Job that was deleted: its call would be made twice."""
+    place, step = tmp_path / "marks", function_step(mark)
+    given = {"place": str(place), "seconds": 1.0}
+    begin(
+        tmp_path,
+        *specs_of(tmp_path, mark, given, step=step, since=1),
+        until=lambda playing: any(isinstance(one, AttemptStarted) for one in playing.reports),
+    )
+    at_once = Watcher._list
+
+    def later(watcher: Watcher) -> None:
+        time.sleep(0.5)
+        at_once(watcher)
+
+    monkeypatch.setattr(Watcher, "_list", later)
+    [ended] = told_by_the_next(tmp_path, *specs_of(tmp_path, mark, given, step=step, attempt=2, since=1))
+    assert ended.outcome is Outcome.SUCCEEDED, ended.message
+    assert marks(place) == "x" and cluster.names() == []
 
 
 def told_by_the_next(home: Path, *specs: AttemptSpec) -> list[AttemptEnded]:

@@ -4,6 +4,7 @@ options     what the user has set: context, namespace, image, volume …
 names       names and labels of a Job. Pure
 work        an attempt's spec -> what its pods do, with inputs and code in the artifact store
 manifest    that -> the Job. Pure
+scheduled   the Job, with the marks of a queue of the cluster's scheduler, if there is one. Pure
 outcome     a Job and its pods as they are seen -> how far the attempt is, and why. Pure
 cluster     the API server: one watch of Jobs, one of pods, create, adopt, delete
 logs        what containers print, while they run and at their end

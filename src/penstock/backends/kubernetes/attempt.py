@@ -19,6 +19,7 @@ from penstock.backends.kubernetes.logs import ContainerLog
 from penstock.backends.kubernetes.manifest import job_of, secret_of, service_of
 from penstock.backends.kubernetes.options import ARTIFACTS, KubernetesOptions
 from penstock.backends.kubernetes.outcome import Ended, Running, State, Waiting, how, judge, refused
+from penstock.backends.kubernetes.scheduled import queue_for
 from penstock.backends.kubernetes.work import Work, work_of
 from penstock.errors import Problem, UserError
 from penstock.graph.model import Outcome
@@ -31,6 +32,8 @@ LOOK = (3.0, 10.0)
 """Seconds without pods after which the cluster is asked why, and between two such questions."""
 GONE = 120.0
 """Seconds for which a Job that was deleted may take to go."""
+WAITS = "waits: "
+"""Before the reason of a wait, in the log."""
 SEEN = 15.0
 """Seconds after which everybody who mounts a volume sees what was written there."""
 
@@ -68,7 +71,7 @@ class JobAttempt:
         self._job: Object | None = None
         self._work: Work | None = None
         self._started: float | None = None
-        self._told = False
+        self._told = ""
         self._waits: dict[str, float] = {}
         self._looked: float | None = None
         self._refused: Waiting | None = None
@@ -130,10 +133,11 @@ class JobAttempt:
 
     def _note(self, around: JobContext, line: str) -> None:
         self._logs[0].note(line)
-        if not self._told and self._started is None:
-            self._told = True
+        if line != self._told and self._started is None:
+            self._told = line
             log = ((self._logs[0].name, 0, None),)
-            around.context.inbox.put(AttemptStarted(id=self.spec.id, log=log, begun=False))
+            why = line.removeprefix(WAITS)
+            around.context.inbox.put(AttemptStarted(id=self.spec.id, log=log, begun=False, waits=why))
 
     # -- followed -------------------------------------------------------------------------------------------------------
 
@@ -152,6 +156,9 @@ class JobAttempt:
                 await self._sleep(5.0)
                 continue
             state = self._state(around)
+            if isinstance(state, Ended) and state.unseen:
+                await self._call(around, around.cluster.look, self.name)
+                state = self._state(around)
             if isinstance(state, Ended):
                 return state
             if isinstance(state, Running):
@@ -176,7 +183,9 @@ class JobAttempt:
             job = None
         pods = around.cluster.pods_of(self._uid)
         assert self._work is not None
-        return judge(job, pods, max(1, self.spec.step.replicas), self._work.image, around.options.patience)
+        options = around.options
+        queue = queue_for(self.spec, options)
+        return judge(job, pods, max(1, self.spec.step.replicas), self._work.image, options.patience, queue)
 
     def _is_gone(self, around: JobContext) -> bool:
         job = around.cluster.job(self.name)
@@ -211,7 +220,7 @@ class JobAttempt:
         kind = state.problem.code if state.problem else state.why
         if kind not in self._waits:
             self._waits[kind] = loop.time()
-            self._note(around, f"waits: {state.why}")
+            self._note(around, WAITS + state.why)
         began = self._waits[kind]
         if state.patience is None or state.problem is None:
             return None

@@ -163,10 +163,10 @@ class KubernetesBackend:
             raise
         self._most = chosen.most
         cluster = api.Cluster(client, namespace, self._owner, context.engine, self._changed)
-        cluster.start()
         found = JobContext(context, chosen, self._owner, cluster, self._thread, self._follow, self._alone)
         pools = Pools(found)
         try:
+            await self._thread(cluster.start)
             await pools.find()
         except BaseException:
             await self._thread(cluster.close)

@@ -39,6 +39,8 @@ RIGHTS: Final = (
 """What the backend does, but for Secrets, which only steps with secrets need, and Services, which only gangs need."""
 EVERY: Final = 2.0
 """Seconds between two looks at why pods are not made."""
+SHOWN: Final = 60.0
+"""Seconds within which the watches show what there is."""
 GONE: Final = 120.0
 """Seconds for which an object that is being deleted is waited for."""
 
@@ -171,8 +173,15 @@ class Cluster:
         ]
 
     def start(self) -> None:
+        """Returns when the watches have shown what there is: what they have not, would be taken for gone, and made again. Raises UserError."""
         for watcher in self._watchers:
             watcher.start()
+        deadline = time.monotonic() + SHOWN
+        while not all(watcher.synced for watcher in self._watchers):
+            if time.monotonic() > deadline:
+                why = next((one.problem for one in self._watchers if one.problem), "its objects cannot be listed")
+                raise unreachable(self.client, ApiError(0, "", why))
+            time.sleep(0.005)
 
     def close(self) -> None:
         for watcher in self._watchers:
@@ -310,6 +319,14 @@ class Cluster:
     def found(self, name: str) -> Object | None:
         """A Job as the server has it now. Raises ApiError."""
         return self.client.found(JOBS, self.namespace, name)
+
+    def look(self, name: str) -> None:
+        """Takes a Job and its pods as the server has them now. Raises ApiError."""
+        found = self.client.found(JOBS, self.namespace, name)
+        if found is not None:
+            self._jobs.put(found)
+        for pod in self.client.list(PODS, self.namespace, selector=f"{names.JOB_NAME}={name}", keep=slim_pod).items:
+            self._pods.put(pod)
 
     def refusal(self, uid: str) -> str:
         """Why the cluster makes no pods for a Job; empty if it does not say. However many ask, the server is asked every few seconds."""

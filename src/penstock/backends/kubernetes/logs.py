@@ -36,14 +36,15 @@ class ContainerLog:
         rights.make_folder(self._path.parent)
         self._path.unlink(missing_ok=True)  # left by the same attempt before a crash
 
-    def note(self, line: str) -> None:
-        """A line of ours, before the container prints anything. Each one once."""
+    def note(self, line: str) -> bool:
+        """A line of ours, before the container prints anything. Each one once: False if it was not written."""
         with self._lock:
             if line in self._notes or self._written:
-                return
+                return False
             self._notes.append(line)
             with open(self._path, "a", encoding="utf-8", opener=rights.opener) as file:
                 file.write(f"penstock: {line}\n")
+        return True
 
     def follow(self, open_: Callable[[bool], LogStream]) -> None:
         """Until the container ends or `stop` is called. Raises nothing: what is missing then, `complete` gets."""

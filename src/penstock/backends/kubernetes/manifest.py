@@ -16,6 +16,7 @@ from penstock.backends.attempt import COORDINATOR
 from penstock.backends.base import AttemptSpec
 from penstock.backends.kubernetes import names
 from penstock.backends.kubernetes.options import ARTIFACTS, KubernetesOptions
+from penstock.backends.kubernetes.scheduled import with_queue
 from penstock.backends.kubernetes.work import INSIDE, Place, Work
 from penstock.formats.pods.placement import placement_fields
 from penstock.graph import quantity
@@ -29,7 +30,7 @@ _REPLICA: Final = "$(PENSTOCK_REPLICA)"
 
 
 def job_of(spec: AttemptSpec, work: Work, options: KubernetesOptions, owner: str, namespace: str) -> dict[str, Any]:
-    """The Job, with its digest among its annotations."""
+    """The Job, with its digest among its annotations. Raises UserError: its queue cannot take it."""
     name = names.job_name(owner, names.attempt_key(spec))
     labels = {
         names.MANAGED_BY: "penstock",
@@ -51,9 +52,15 @@ def job_of(spec: AttemptSpec, work: Work, options: KubernetesOptions, owner: str
             "template": _template(spec, work, options, name, labels),
         },
     }
+    job = with_queue(job, spec, options)
     text = json.dumps(job, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    job["metadata"]["annotations"] = {names.RUN: spec.run, names.TASK: spec.task, names.DIGEST: digest}
+    job["metadata"]["annotations"] = {
+        **job["metadata"].get("annotations", {}),
+        names.RUN: spec.run,
+        names.TASK: spec.task,
+        names.DIGEST: digest,
+    }
     return job
 
 
@@ -124,7 +131,10 @@ def _template(
     extra = spec.step.extra
     container = extra.get("container")
     if isinstance(container, Mapping):
-        main = merged(main, {key: value for key, value in container.items() if key not in ("name", "image")})
+        more = {key: value for key, value in container.items() if key not in ("name", "image")}
+        if "env" in more:
+            more["env"] = [one for one in more["env"] if _is_of_the_cluster(one, work)]
+        main = merged(main, more)
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": GRACE,
@@ -142,9 +152,9 @@ def _template(
         pod |= {**({"initContainers": first} if first else {}), "containers": [main]}
     template: dict[str, Any] = {"metadata": {"labels": dict(labels), "annotations": _texts(work)}, "spec": pod}
     for kept in ("metadata", "pod"):
-        more = extra.get(kept)
-        if isinstance(more, Mapping):
-            template = merged(template, {"metadata" if kept == "metadata" else "spec": more})
+        over = extra.get(kept)
+        if isinstance(over, Mapping):
+            template = merged(template, {"metadata" if kept == "metadata" else "spec": over})
     template = with_overlay(template, options.overlay)
     template["metadata"]["labels"] |= labels
     template["spec"]["restartPolicy"] = "Never"
@@ -152,6 +162,15 @@ def _template(
         template["spec"].pop("hostname", None)
         template["spec"]["subdomain"] = name
     return template
+
+
+def _is_of_the_cluster(variable: Any, work: Work) -> bool:
+    """A variable of a manifest that names where its text is. What the pod says of itself is known there only; what is known here need not be there."""
+    source = variable.get("valueFrom") if isinstance(variable, Mapping) else None
+    known = isinstance(variable, Mapping) and (
+        variable.get("name") in work.env or variable.get("name") in work.secret_env
+    )
+    return not known or (isinstance(source, Mapping) and bool({"fieldRef", "resourceFieldRef"} & set(source)))
 
 
 def _main(spec: AttemptSpec, work: Work, options: KubernetesOptions, name: str) -> dict[str, Any]:
@@ -258,7 +277,7 @@ def with_overlay(template: dict[str, Any], overlay: Mapping[str, Any]) -> dict[s
 
 def merged(base: Any, more: Any) -> Any:
     """Maps are merged; lists of named things by name (of mounts: by path), and others are put one after the other. What cannot be merged
-    is replaced. Words of a command are replaced as a whole."""
+    is replaced. Words of a command are replaced as a whole. A variable has a value or a reference, not both."""
     if isinstance(base, Mapping) and isinstance(more, Mapping):
         found = dict(base)
         for key, value in more.items():
@@ -278,7 +297,9 @@ def _joined(base: list[Any], more: list[Any]) -> list[Any]:
         if place is None:
             found.append(_thawed(one))
         else:
-            found[place] = merged(found[place], one)
+            other = "valueFrom" if "value" in one else "value" if "valueFrom" in one else ""
+            here = found[place] if not other else {key: value for key, value in found[place].items() if key != other}
+            found[place] = merged(here, one)
     return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.errors import Problem, UserError
+from penstock.scheduling.registry import takes_pods
 
 PREFIX: Final = "PENSTOCK_KUBERNETES_"
 IMAGE: Final = f"python:{sys.version_info[0]}.{sys.version_info[1]}-slim"
@@ -66,6 +67,8 @@ class KubernetesOptions:
     patience: float = PATIENCE
     kueue: bool = True
     """Do the queues of the cluster's Kueue decide, if there are any?"""
+    scheduler: str = ""
+    """Another scheduler, whose queues take pods by what is written on them. Empty: there is none."""
 
 
 def read(environ: Mapping[str, str], home: Path, artifacts: str) -> KubernetesOptions:
@@ -75,6 +78,8 @@ def read(environ: Mapping[str, str], home: Path, artifacts: str) -> KubernetesOp
         return environ.get(PREFIX + name, "").strip()
 
     volume = _volume(given("VOLUME")) if given("VOLUME") else None
+    chosen = environ.get("PENSTOCK_SCHEDULER", "").strip()
+    queues_pods = chosen if takes_pods(chosen) else ""
     store, folder = _store(artifacts, home.absolute(), volume)
     return KubernetesOptions(
         context=given("CONTEXT"),
@@ -89,7 +94,8 @@ def read(environ: Mapping[str, str], home: Path, artifacts: str) -> KubernetesOp
         most=int(_number("PODS", given("PODS"), MOST)),
         reuse=_count("POD_REUSE", given("POD_REUSE")),
         patience=_number("PATIENCE", given("PATIENCE"), PATIENCE),
-        kueue=_switch("KUEUE", given("KUEUE")),
+        kueue=_switch("KUEUE", given("KUEUE")) and not queues_pods,
+        scheduler=queues_pods,
     )
 
 

@@ -20,11 +20,22 @@ LOST: Final = frozenset(
     "Evicted NodeLost NodeShutdown Shutdown Terminated Preempting UnexpectedAdmissionError NodeAffinity OutOfcpu OutOfmemory OutOfpods".split()
 )
 """Reasons in the status of a pod that its node ended or refused."""
+REJECTED: Final = "ApplicationRejected"
+TOO_LATE: Final = "ResourceReservationTimeout"
+"""Reasons that YuniKorn gives for pods that it ends before they run: of a job that its queue never takes, of a gang that does not come together."""
 NEVER: Final = frozenset({"ErrImageNeverPull", "InvalidImageName"})
 PULL: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError"})
 CONFIG: Final = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 _FOR_GOOD: Final = ("not found", "does not exist", "unauthorized", "denied", "forbidden", "manifest unknown")
 """Said of an image that will not be there at the next try either."""
+_PASSING: Final = (
+    "context canceled",
+    "deadline exceeded",
+    "ttrpc: closed",
+    "connection refused",
+    "resource temporarily unavailable",
+)
+"""Said when a machine is too busy to start a container, which is no fault of the container."""
 _CANNOT_START: Final = frozenset({"StartError", "ContainerCannotRun", "RunContainerError"})
 OURS: Final = {"fetch": "its inputs could not be fetched", "put": "its outputs could not be stored"}
 
@@ -59,13 +70,18 @@ class Ended:
     """The digest of what the helper or the function stored."""
     replica: int = 0
     pods: tuple[tuple[int, str], ...] = ()
+    unseen: bool = False
+    """So it seems because something was not seen. A watch that is behind the other one does not show it either: ask the server before it is believed."""
 
 
 State = Waiting | Running | Ended
 
 
-def judge(job: Object | None, pods: Sequence[Object], replicas: int, image: str, patience: float) -> State:
-    """`job`: None if it is not there any more. `image`: of the task. `patience`: seconds for which a pod may wait for a machine."""
+def judge(
+    job: Object | None, pods: Sequence[Object], replicas: int, image: str, patience: float, queue: str = ""
+) -> State:
+    """`job`: None if it is not there any more. `image`: of the task. `patience`: seconds for which a pod may wait for a machine. `queue`: of the
+    cluster's scheduler, in words, if one holds its pods: what it does to them is no fault of theirs, and they wait in it for as long as it takes."""
     by_replica = _newest(pods)
     deleted = job is None or is_deleted(job)
     told = tuple((replica, name_of(pod)) for replica, pod in sorted(by_replica.items()) if _has_run(pod))
@@ -75,19 +91,20 @@ def judge(job: Object | None, pods: Sequence[Object], replicas: int, image: str,
         cause = _taken_before(by_replica.values(), _ended_at(failed[0])[0])
         if cause is not None:  # the others of a gang fail for want of it
             return Ended(Outcome.ERRORED, _disruption(cause), lost=True, preempted=_preempted(cause), pods=told)
-        return _explained(pod, replica, replicas, told)
+        found = _by_queue(pod, queue, told) if queue else None
+        return found or _explained(pod, replica, replicas, told)
     done = {replica: pod for replica, pod in by_replica.items() if _phase(pod) == "Succeeded"}
     if len(done) >= replicas:
         return _succeeded(done[min(done)], told)
     if deleted:
-        return Ended(Outcome.ERRORED, "its Job was deleted by somebody", lost=True, pods=told)
+        return Ended(Outcome.ERRORED, "its Job was deleted by somebody", lost=True, pods=told, unseen=True)
     assert job is not None
     if holds(job, "Failed"):
-        return _without_pod(job, told)
+        return _without_pod(job, told, bool(queue))
     taken = [pod for pod in by_replica.values() if is_deleted(pod) and holds(pod, "DisruptionTarget")]
     if taken:  # its machine may never answer again
         return Ended(Outcome.ERRORED, _disruption(taken[0]), lost=True, preempted=_preempted(taken[0]), pods=told)
-    waiting = [_waiting(pod, image, patience) for pod in by_replica.values() if _phase(pod) != "Succeeded"]
+    waiting = [_waiting(pod, image, patience, queue) for pod in by_replica.values() if _phase(pod) != "Succeeded"]
     worst = min(
         (one for one in waiting if one.why), key=lambda one: 1e9 if one.patience is None else one.patience, default=None
     )
@@ -196,6 +213,8 @@ def _of_task(end: Object, one: Object, pod: Object, code: int) -> tuple[Outcome,
     if reason == "OOMKilled":
         limit = _memory_limit(pod)
         message = f"its container was killed: it used more memory than {limit or 'its machine has'}"
+        if _last_line(end):
+            message += f"; its last words: {_last_line(end)}"
         fix = (
             "give the step more memory"
             if limit
@@ -203,7 +222,9 @@ def _of_task(end: Object, one: Object, pod: Object, code: int) -> tuple[Outcome,
         )
         return Outcome.FAILED, str(UserError(Problem("P725", message, fix))), code, False, ""
     if reason in _CANNOT_START or (code == 128 and end.get("message") and reason != "Error"):
-        return Outcome.ERRORED, f"its container cannot be started: {end.get('message') or reason}", None, False, ""
+        message = str(end.get("message") or reason)
+        lost = any(one in message.lower() for one in _PASSING)
+        return Outcome.ERRORED, f"its container cannot be started: {message}", None, lost, ""
     if "result" in said:
         return Outcome.FAILED, "", code, False, str(said["result"])
     if "errored" in said:
@@ -239,7 +260,9 @@ def _disruption(pod: Object) -> str:
     status = part(pod, "status")
     why = condition(pod, "DisruptionTarget")
     words = why.get("message") or status.get("message") or why.get("reason") or status.get("reason") or ""
-    return f"its pod was taken away: {words or 'the cluster does not say why'}"
+    last = next((_last_line(part(one, "state", "terminated")) for name, one in _containers(pod) if name == "main"), "")
+    spoken = f"; the last words of its container: {last}" if last else ""
+    return f"its pod was taken away: {words or 'the cluster does not say why'}{spoken}"
 
 
 def _preempted(pod: Object) -> bool:
@@ -248,12 +271,38 @@ def _preempted(pod: Object) -> bool:
     return why == "PreemptionByScheduler" or str(part(pod, "status").get("reason", "")) == "Preempting"
 
 
-def _without_pod(job: Object, told: tuple[tuple[int, str], ...]) -> Ended:
+def _by_queue(pod: Object, queue: str, told: tuple[tuple[int, str], ...]) -> Ended | None:
+    """What the scheduler of its queue did to a pod. It ends what it preempts by deleting it, and says no more."""
+    status = part(pod, "status")
+    reason, message = str(status.get("reason", "")), str(status.get("message") or "").strip()
+    if reason == REJECTED:
+        fix = "name another queue, ask for less, or have the queue changed"
+        problem = Problem("P724", f"{queue} does not take it: {message or reason}", fix)
+        return Ended(Outcome.ERRORED, str(UserError(problem)), pods=told)
+    if reason == TOO_LATE:
+        why = f"{queue} had no room for all of its pods in time: they wait again"
+        return Ended(Outcome.ERRORED, why, lost=True, preempted=True, pods=told)
+    ends = [part(one, "state", "terminated") for _, one in _containers(pod)]
+    if is_deleted(pod) and any(one.get("exitCode") in (137, 143) and one.get("reason") != "OOMKilled" for one in ends):
+        return Ended(
+            Outcome.ERRORED, f"its pod was deleted; {queue} may have preempted it", lost=True, preempted=True, pods=told
+        )
+    return None
+
+
+def _without_pod(job: Object, told: tuple[tuple[int, str], ...], queued: bool) -> Ended:
     """The Job has failed, and none of its pods that are there has."""
     why = condition(job, "Failed")
     if why.get("reason") == "DeadlineExceeded":
         return Ended(Outcome.FAILED, "its Job ran out of the time that the cluster gives it", pods=told)
-    return Ended(Outcome.ERRORED, "its pod was deleted, or its machine is gone", lost=True, pods=told)
+    return Ended(
+        Outcome.ERRORED,
+        "its pod was deleted, or its machine is gone",
+        lost=True,
+        preempted=queued,
+        pods=told,
+        unseen=True,
+    )
 
 
 def _memory_limit(pod: Object) -> str:
@@ -287,7 +336,7 @@ def _words(end: Object) -> str:
 # -- not yet ----------------------------------------------------------------------------------------------------------
 
 
-def _waiting(pod: Object, image: str, patience: float) -> Waiting:
+def _waiting(pod: Object, image: str, patience: float, queue: str) -> Waiting:
     for name, one in _containers(pod):
         state = part(one, "state", "waiting")
         reason, message = str(state.get("reason", "")), str(state.get("message", ""))
@@ -302,6 +351,9 @@ def _waiting(pod: Object, image: str, patience: float) -> Waiting:
             fix = "make what the pod names, or leave it out of the step and of PENSTOCK_KUBERNETES_POD"
             return Waiting(why, 30.0, Problem("P723", why, fix))
     scheduled = condition(pod, "PodScheduled")
+    if queue and not part(pod, "spec").get("nodeName"):
+        said = str(scheduled.get("message") or "") if scheduled.get("status") == "False" else ""
+        return Waiting(f"it waits in {queue}{f': {said}' if said else ''}")
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
         why = f"no machine takes its pod: {scheduled.get('message', '')}"
         fix = "ask for less, correct the node selector, or add machines; PENSTOCK_KUBERNETES_PATIENCE says how many seconds a pod may wait"

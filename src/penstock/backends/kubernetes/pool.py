@@ -21,11 +21,12 @@ from penstock.artifacts import values
 from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted
 from penstock.backends.folders import log_name
 from penstock.backends.kubernetes import boot, names
-from penstock.backends.kubernetes.attempt import JobAttempt, JobContext, asked
+from penstock.backends.kubernetes.attempt import WAITS, JobAttempt, JobContext, asked
 from penstock.backends.kubernetes.logs import ContainerLog
 from penstock.backends.kubernetes.mailbox import Mailbox
 from penstock.backends.kubernetes.manifest import DAY, warm_job_of
 from penstock.backends.kubernetes.outcome import Ended
+from penstock.backends.kubernetes.scheduled import queue_for
 from penstock.backends.kubernetes.warm import MOST, WarmCall, WarmPod
 from penstock.backends.kubernetes.work import fixed_env, warm_work_of
 from penstock.backends.local.function_table import FunctionTable
@@ -335,9 +336,10 @@ class Pools:
         name = log_name(call.spec)
         if call.key not in self._logs:
             self._logs[call.key] = ContainerLog(self._around.context.home, name, ())
-            started = AttemptStarted(id=call.spec.id, log=((name, 0, None),), begun=False)
+        if self._logs[call.key].note(why):
+            waits = why.removeprefix(WAITS)
+            started = AttemptStarted(id=call.spec.id, log=((name, 0, None),), begun=False, waits=waits)
             self._around.context.inbox.put(started)
-        self._logs[call.key].note(why)
 
     def job(self, spec: AttemptSpec, name: str, shape: str) -> dict[str, Any]:
         """The Job of a warm pod for calls like this one. With a name it blocks, as it stores its settings. Raises CannotRun, UserError."""
@@ -359,7 +361,7 @@ class Pools:
     async def _suits(self, spec: AttemptSpec, name: str) -> bool:
         if not self._around.options.reuse or not isinstance(spec.action, Function):
             return False
-        if spec.secrets or spec.step.replicas > 1 or spec.counted:
+        if spec.secrets or spec.step.replicas > 1 or spec.counted or queue_for(spec, self._around.options):
             return False
         if spec.since in (0, spec.attempt):
             return True

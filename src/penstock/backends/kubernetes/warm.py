@@ -289,6 +289,9 @@ class WarmPod:
             if await self._talk():
                 pause = self.pace.first
             state = self._state()
+            if isinstance(state, Ended) and state.unseen:
+                await asked(self._around, self._note, self._around.cluster.look, self.name)
+                state = self._state()
             if isinstance(state, Ended):
                 return state
             if not self.up and (hopeless := await self._waits_for(state, loop.time() - made)) is not None:

@@ -171,7 +171,7 @@ def why(target: str, namespace: str | None, context: str | None, kubeconfig: str
 
     As JSON: {run, state, step, running, ended, waits: [{path, kind, since, tasks, asks, priority, reason}], history: [{path, workload, from,
     to, outcome, tasks, cluster_queue, held, reasons}], evictions: [{path, at, workload, reason, by}]}. `kind` is queue, lock, slot, shared, retry,
-    time, somebody, steps or engine. Of a cluster: {object, namespace, part_of, problem, fix, unseen, warning: {reason, message, at}, workloads:
+    time, somebody, steps, engine, or there (where it is to run). Of a cluster: {object, namespace, part_of, problem, fix, unseen, warning: {reason, message, at}, workloads:
     [{workload, of, stage, state, queue, cluster_queue, since, pods, asks, priority, reason, names, held, running_pods, evicted, kueue: {reason,
     message}}]}. `state` is waiting, checks, leaving, admitted, ahead or over; `names` says what each Workload in `reason` is for; `warning` is the
     last one among the Events."""

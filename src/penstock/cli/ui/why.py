@@ -81,6 +81,8 @@ def _wait(found: WaitReport, wait: Wait, now: float) -> None:
         case "retry":
             at = f" at {wording.clock(reason['until'])}" if reason.get("until") else ""
             text = f"{tasks} failed{message}; it is tried again{at}."
+        case "there":
+            text = f"{tasks} has not begun{message}."
         case "time":
             text = f"{tasks} is suspended until {wording.clock(reason['until'])}{message}."
         case "somebody":

@@ -102,6 +102,19 @@ def cluster_outlook(plan: Plan, queues: Scheduler, namespace: str, now: float) -
     return _outlooks(there, plan, now)
 
 
+def outlook_of_scheduler(plan: Plan, scheduler: str) -> dict[str, Outlook]:
+    """The same where a scheduler of the cluster takes the pods by what is written on them, and only it knows what fits. `scheduler`: its name."""
+    stages = {stage.name: stage for stage in plan.stages}
+    found = {}
+    for one in plan.reservations:
+        named = {stages[name].queue or "" for name in one.stages}
+        where = f"waits in the queue {' or '.join(sorted(named))} of {scheduler}" if all(named) else "has no queue"
+        found[one.name] = Outlook(
+            "no queue", detail=f"{where}: the cluster's scheduler decides, and nothing is held here"
+        )
+    return found
+
+
 def _refuse_unknown(replica: PlanQueues, plan: Plan) -> None:
     problems = unknown_priorities(replica, plan)
     if problems:

@@ -47,6 +47,7 @@ def queue_waits(
     mine = [one for one in store.queues.workloads() if one.run == run.number and one.state in IN_QUEUE]
     if not mine:
         return []
+    from penstock.service.access import limits_on
     from penstock.service.queues import replica_of
 
     workflow = workflow or workflow_of(store, run)
@@ -60,6 +61,7 @@ def queue_waits(
     queues = replica.scheduler
     queues.settle(now)
     found: dict[str, Wait] = {}
+    rows = [(kind, text) for kind, _, _, text in store.queues.queue_objects()]
     # Of several Workloads of a stage the first in the queue gives the reason.
     places = {other.key: place for queue in queues.cluster_queues for place, other in enumerate(queues.pending(queue))}
     for one in sorted(mine, key=lambda one: (one.state == "leaving", places.get(one.key, 0), one.key)):
@@ -79,6 +81,9 @@ def queue_waits(
             found[name].asks = added([found[name].asks, asks])
             continue
         reason = queues.explain(one.key, now).as_data()
+        limits = limits_on(rows, queues.queue_of(workload), run.user)
+        if limits:
+            reason["limits"] = limits
         who = _who(store, replica, reason)
         own = _is_own(reason, one)
         found[name] = Wait(name, "queue", since.get(name), reason, tasks, asks, steps, workload.priority, who, own)

@@ -17,7 +17,7 @@ class Wait:
     path: str
     """The step, stage or task that waits; "workflow" for the whole."""
     kind: str
-    """queue · lock · slot · shared · retry · somebody · time · steps · engine"""
+    """queue · lock · slot · shared · retry · somebody · time · steps · engine · there (in the cluster that it is to run on)"""
     since: float | None = None
     reason: dict[str, Any] = field(default_factory=dict)
     """Of a queue: what `Hold.as_data` returns. Of a lock: {why, lock, limit, of, held, holders: [{run, task, since, user, gone}]}."""

@@ -70,7 +70,7 @@ def why(store: Store, run: RunRecord, path: str = "", home: Path | None = None) 
     nodes = [outline.by_path[step_of(one)] for one in wanted if step_of(one) in outline.by_path]
     # A step that calls a workflow is not counted: the tasks in it are.
     calls = {one.path for one in outline.nodes if one.nested}
-    running = sum(row.state == "running" and row.step not in calls for row in rows)
+    running = sum(row.state == "running" and row.step not in calls and not row.info.get("waits") for row in rows)
     waits: list[Wait] = []
     if state in IDLE:
         waits.append(Wait("", "engine", reason={"state": state, **_orphans(run, state, home)}))
@@ -199,7 +199,7 @@ def _ready(node: StepNode, outline: Outline) -> bool:
 
 
 def _task_waits(store: Store, run: RunRecord, rows: Iterable[TaskRow]) -> list[Wait]:
-    """Tasks that wait for another run, for the time of the next attempt, or to be resumed."""
+    """Tasks that wait for another run, for the time of the next attempt, to be resumed, or where they are to run."""
     found: dict[tuple[str, str], Wait] = {}
     due: dict[str, float] | None = None
     for row in rows:
@@ -210,6 +210,8 @@ def _task_waits(store: Store, run: RunRecord, rows: Iterable[TaskRow]) -> list[W
             until = {"until": due[row.task]} if row.task in due else {}
             kind = "retry" if row.state == "retrying" else "time" if until else "somebody"
             wait = Wait(row.task, kind, row.started, {**message, **until})
+        elif row.state == "running" and row.info.get("waits"):
+            wait = Wait(row.task, "there", row.started, {"message": row.info["waits"]})
         elif row.state == "waiting" and reason.get("why") == "shared":
             wait = Wait(row.task, "shared", None, dict(reason))
         else:
