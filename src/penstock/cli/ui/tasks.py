@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from penstock.cli.ui import render
-from penstock.cli.ui.failures import last_lines, quoted
+from penstock.cli.ui.failures import last_lines
 from penstock.cli.ui.marks import STATES
 from penstock.cli.ui.render import DIM, Line, duration
 from penstock.cli.ui.values import shown_value
@@ -17,6 +17,7 @@ from penstock.service.views.reasons import failure_reason, reason_of
 from penstock.service.views.tasks import TaskView
 from penstock.settings import Settings
 from penstock.store.records import FINAL, Event, RunRecord, TaskRow
+from penstock.service.phrases import quoted
 
 LONGEST = 300
 """Characters of an input that are shown."""

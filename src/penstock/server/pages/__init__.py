@@ -1,0 +1,10 @@
+"""What people see of the server: pages that work without a script, and follow what happens with one.
+
+    site    templates, errors as pages, signing in
+    runs    the list of runs, a run with its tabs, a task
+    queues  the queues, and one with its line
+"""
+
+from penstock.server.pages.site import shown, take_in
+
+__all__ = ["shown", "take_in"]
