@@ -18,7 +18,7 @@ from penstock.cli.ui.progress import Progress
 from penstock.errors import PlanError, Problem
 from penstock.graph.model import Workflow
 from penstock.service import parameters, workflows
-from penstock.service.remote import OVER, Remote
+from penstock.service.remote import OVER, ServerConnection
 
 LOOK = 0.5
 """Seconds between two looks at a run that is drawn."""
@@ -28,7 +28,7 @@ _HERE = ("queues", "dry")
 
 def run_there(file: str, options: ForegroundOptions, url: str, quiet: bool, output: str) -> None:
     """Raises UserError."""
-    remote = Remote(url)
+    remote = ServerConnection(url)
     for name in _HERE:
         if options.submission.get(name):
             fix = "leave it out; an admin changes the queues of a server" if name == "queues" else "leave out --server"
@@ -51,7 +51,7 @@ def run_there(file: str, options: ForegroundOptions, url: str, quiet: bool, outp
     _follow(remote, id, workflow, quiet, output)
 
 
-def _follow(remote: Remote, id: str, workflow: Workflow, quiet: bool, output: str) -> None:
+def _follow(remote: ServerConnection, id: str, workflow: Workflow, quiet: bool, output: str) -> None:
     progress = None if quiet else Progress(id, workflow)
     began = time.monotonic()
     stop = threading.Event()
@@ -85,7 +85,10 @@ def _follow(remote: Remote, id: str, workflow: Workflow, quiet: bool, output: st
 
 def _draw(progress: Progress, data: Mapping[str, Any], began: float) -> None:
     tallies = {
-        one["step"]: {**one["tasks"], **({"tasks": one["total"]} if one["total"] is not None and one["total"] > 1 else {})}
+        one["step"]: {
+            **one["tasks"],
+            **({"tasks": one["total"]} if one["total"] is not None and one["total"] > 1 else {}),
+        }
         for one in data["steps"]
     }
     times = {
@@ -93,11 +96,13 @@ def _draw(progress: Progress, data: Mapping[str, Any], began: float) -> None:
         for one in data["steps"]
         if one["started"] is not None
     }
-    reasons = {one["step"]: one["reason"] for one in data["steps"] if one["reason"] and one["state"] in ("waiting", "queued")}
+    reasons = {
+        one["step"]: one["reason"] for one in data["steps"] if one["reason"] and one["state"] in ("waiting", "queued")
+    }
     progress.update(tallies, times, time.monotonic() - began, data["state"], reasons)
 
 
-def _summary(remote: Remote, data: Mapping[str, Any], output: str, quiet: bool) -> None:
+def _summary(remote: ServerConnection, data: Mapping[str, Any], output: str, quiet: bool) -> None:
     if output == "json":
         render.json_out({name: data[name] for name in ("run", "state", "seconds", "tasks", "outputs", "failures")})
         return
@@ -109,7 +114,8 @@ def _summary(remote: Remote, data: Mapping[str, Any], output: str, quiet: bool) 
             render.note(f"    │ {render.clean(line)}")
     if not quiet:
         good = data["state"] == "succeeded"
-        head = render.paint(f"{'✓' if good else '✗'} {data['run']}", sys.stderr, fg="green" if good else "red", bold=True)
+        head = render.paint(
+            f"{'✓' if good else '✗'} {data['run']}", sys.stderr, fg="green" if good else "red", bold=True
+        )
         took = render.duration(data["seconds"] or 0.0)
         render.note(f"{head} {'done' if good else data['state']} in {took} · {remote.base}/runs/{data['run']}")
-

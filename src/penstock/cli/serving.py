@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
+from penstock import __version__
 from penstock.cli.ui import render
 from penstock.errors import Problem, UserError
 from penstock.service import stores, tokens
@@ -60,7 +61,8 @@ def serve(
     listening = _listen(host, port)
     where, bound = listening.getsockname()[:2]
     hosts = {*LOOPBACK, *(one.lower() for one in names), f"[{where}]" if ":" in where else where}
-    app = Server(settings, hosts, own, worker, None if quiet else lambda line: print(line, file=sys.stderr))
+    log = None if quiet else _line
+    app = Server(settings, hosts, own, worker, log, __version__)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=10, lifespan="on"
     )
@@ -77,10 +79,18 @@ def serve(
             worker.abandon()
         server.force_exit = True
 
-    shown = names[0] if names else "localhost" if where in ("127.0.0.1", "0.0.0.0") else hosts and (f"[{where}]" if ":" in where else where)
+    shown = (
+        names[0]
+        if names
+        else "localhost"
+        if where in ("127.0.0.1", "0.0.0.0")
+        else hosts and (f"[{where}]" if ":" in where else where)
+    )
     address = f"http://{shown}:{bound}/" + (f"login?token={text}" if text else "")
     with _Signals(stop, abandon), listening:
-        thread = threading.Thread(target=_announce, args=(server, address, browser, stores.name_of(settings)), daemon=True)
+        thread = threading.Thread(
+            target=_announce, args=(server, address, browser, stores.name_of(settings)), daemon=True
+        )
         thread.start()
         _run(server, listening)
     if worker is not None:
@@ -124,6 +134,10 @@ def _listen(host: str, port: int) -> socket.socket:
         fix = "choose another port: --port 8081, or --port 0 for any that is free"
         raise UserError(Problem("P948", f"cannot listen at {host}:{port}: {error.strerror or error}", fix)) from None
     return found
+
+
+def _line(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _say(quiet: bool) -> Any:

@@ -10,13 +10,13 @@ from typing import Any, Self
 from penstock.errors import PlanError, Problem
 from penstock.graph.model import Workflow
 from penstock.runners.base import RunFailed, graph_of, single_result
-from penstock.service.remote import OVER, Remote
+from penstock.service.remote import OVER, ServerConnection
 
 
 class RemoteRun:
     """A run on a server, while it runs and afterwards."""
 
-    def __init__(self, remote: Remote, id: str) -> None:
+    def __init__(self, remote: ServerConnection, id: str) -> None:
         self.id = id
         self._remote = remote
 
@@ -101,7 +101,7 @@ class Client:
     """A server of Penstock. `url` and `token`: $PENSTOCK_SERVER and $PENSTOCK_TOKEN if they are not given."""
 
     def __init__(self, url: str = "", token: str = "") -> None:
-        self._remote = Remote(url or os.environ.get("PENSTOCK_SERVER", ""), token)
+        self._remote = ServerConnection(url or os.environ.get("PENSTOCK_SERVER", ""), token)
 
     def submit(
         self,

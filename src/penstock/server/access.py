@@ -16,12 +16,12 @@ from starlette.requests import HTTPConnection, Request
 
 from penstock.errors import Problem
 from penstock.server.guard import Tries, host_of
-from penstock.server.problems import Refused
+from penstock.server.problems import RequestRefused
 from penstock.server.threads import StoreThreads
 from penstock.service import tokens
 from penstock.service.run_records import find
 from penstock.service.tokens import Identity, NotAllowed, NotSignedIn
-from penstock.store.tokens import AuditEntry, Token
+from penstock.store.tokens import AccessToken, AuditEntry
 
 COOKIE: Final = "penstock"
 LIFETIME: Final = 30 * 86400.0
@@ -32,20 +32,20 @@ WORD: Final = "csrf"
 _FIX = "give a token: Authorization: Bearer pst_…, or open /login. The address that penstock serve prints has one; an admin gives others: penstock token create"
 
 
-class Gate:
+class AccessGate:
     """`own`: the token of a server that runs for one person, which is in no store. `key`: signs cookies."""
 
-    def __init__(self, threads: StoreThreads, key: bytes, own: Token | None = None) -> None:
+    def __init__(self, threads: StoreThreads, key: bytes, own: AccessToken | None = None) -> None:
         self.threads = threads
         self.tries = Tries()
         self._key = key
         self._own = own
 
     async def who(self, request: HTTPConnection) -> Identity:
-        """Raises NotSignedIn, Refused."""
+        """Raises NotSignedIn, RequestRefused."""
         address = request.client.host if request.client else ""
         if self.tries.too_many(address):
-            raise Refused(429, Problem("P941", "too many requests without a good token", "wait a minute"))
+            raise RequestRefused(429, Problem("P941", "too many requests without a good token", "wait a minute"))
         bearer = request.headers.get("authorization", "")
         try:
             if bearer:
@@ -64,7 +64,7 @@ class Gate:
         """Raises NotSignedIn."""
         return tokens.identity(await self._token(tokens.id_of(text)), text, time.time())
 
-    async def _token(self, id: str) -> Token | None:
+    async def _token(self, id: str) -> AccessToken | None:
         if self._own is not None and id == self._own.id:
             return self._own
         return await self.threads.call(lambda store: store.tokens.by_id(id)) if id else None
@@ -120,7 +120,7 @@ class Needs:
 
     async def __call__(self, request: Request) -> Identity:
         """Raises NotSignedIn, NotAllowed."""
-        gate: Gate = request.app.state.gate
+        gate: AccessGate = request.app.state.gate
         who = await gate.who(request)
         request.state.who = who
         await gate.check_word(request, who)

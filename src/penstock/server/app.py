@@ -17,12 +17,12 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from penstock import __version__
 from penstock.errors import Problem, UserError
 from penstock.server import pages
-from penstock.server.access import Gate
+from penstock.server.access import AccessGate
 from penstock.server.api import blobs, people, queues, runs, state, verbs
 from penstock.server.counted import Counted
 from penstock.server.feeds import Feeds
@@ -32,9 +32,15 @@ from penstock.server.threads import StoreThreads
 from penstock.service import stores
 from penstock.service.workers import Worker
 from penstock.settings import Settings
-from penstock.store.tokens import Token
+from penstock.store.tokens import AccessToken
 
 API = "/api/v1"
+ROUTERS: tuple[tuple[str, APIRouter], ...] = (
+    *((API, one.router) for one in (runs, queues, verbs, blobs, people, state)),
+    ("", state.health),
+    *(("", router) for router in pages.ROUTERS),
+)
+"""All that the server answers, but for static files. A test goes through their routes."""
 _FIX = "see the OpenAPI document at /api/v1/openapi.json"
 
 
@@ -46,25 +52,26 @@ class Server:
         self,
         settings: Settings,
         hosts: Collection[str],
-        own: Token | None = None,
+        own: AccessToken | None = None,
         worker: Worker | None = None,
         log: Callable[[str], None] | None = None,
+        version: str = "0",
     ) -> None:
         self.settings = settings
         self.worker = worker
         self.threads = StoreThreads(settings)
         self.feeds = Feeds(settings, self.threads)
         self.counted = Counted(log)
-        self.app = self._made(own)
+        self.app = self._made(own, version)
         self._around: ASGIApp = self.counted.around(Guard(Tagged(self.app), hosts, f"{API}/blobs/"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._around(scope, receive, send)
 
-    def _made(self, own: Token | None) -> FastAPI:
+    def _made(self, own: AccessToken | None, version: str) -> FastAPI:
         app = FastAPI(
             title="Penstock",
-            version=__version__,
+            version=version,
             description="Runs and queues. Errors are RFC 9457 problems with a code and the fix.",
             openapi_url=f"{API}/openapi.json",
             docs_url=None,
@@ -72,19 +79,16 @@ class Server:
             lifespan=self._lifespan,
             redirect_slashes=False,
         )
-        api = APIRouter(prefix=API)
-        for module in (runs, queues, verbs, blobs, people, state):
-            api.include_router(module.router)
-        app.include_router(api)
-        app.include_router(state.health)
-        pages.take_in(app)
+        for prefix, router in ROUTERS:
+            app.include_router(router, prefix=prefix)
+        app.mount("/static", StaticFiles(directory=pages.STATIC), name="static")
         app.state.settings = self.settings
         app.state.threads = self.threads
         app.state.feeds = self.feeds
         app.state.worker = self.worker
         app.state.counted = self.counted
         app.state.nudge = self.worker.nudge if self.worker is not None else lambda: None
-        app.state.gate = Gate(self.threads, self._key(), own)
+        app.state.gate = AccessGate(self.threads, self._key(), own)
         app.add_exception_handler(UserError, _user_error)
         app.add_exception_handler(RequestValidationError, _not_valid)
         app.add_exception_handler(HTTPException, _http_error)
@@ -119,7 +123,8 @@ async def _user_error(request: Request, error: Exception) -> Response:
 async def _not_valid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = [
-        Problem("P946", f"{_place(one['loc'])}: {one['msg']}", _FIX, where=_place(one["loc"])) for one in error.errors()[:20]
+        Problem("P946", f"{_place(one['loc'])}: {one['msg']}", _FIX, where=_place(one["loc"]))
+        for one in error.errors()[:20]
     ]
     return pages.shown(request, 400, found) or answer(400, found)
 

@@ -55,7 +55,10 @@ class Counted:
             self._log(json.dumps(line))
 
     def rows(self) -> Rows:
-        samples = [(f'method="{method}",status="{status}"', float(many)) for (method, status), many in sorted(self._requests.items())]
+        samples = [
+            (f'method="{method}",status="{status}"', float(many))
+            for (method, status), many in sorted(self._requests.items())
+        ]
         return [
             ("penstock_http_requests_total", "counter", "Requests that were answered", samples),
             ("penstock_http_seconds_total", "counter", "Seconds that answers took", [("", round(self._seconds, 3))]),

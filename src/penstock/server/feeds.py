@@ -71,8 +71,8 @@ class Feeds:
 
     # -- listening ----------------------------------------------------------------------------------------------------
 
-    async def events(self, run: int, after: int) -> AsyncIterator[Event | None]:
-        """The events after a number, as they come. None: there is nothing to tell. Ends when the run is over, or the server."""
+    async def events(self, run: int, after: int) -> AsyncIterator[list[Event]]:
+        """The events after a number, as they come. Empty: there is nothing to tell. Ends when the run is over, or the server."""
         mine = asyncio.Event()
         with self._guard:
             feed = self._runs.setdefault(run, _Run(0))
@@ -81,14 +81,16 @@ class Feeds:
             while not self.closing:
                 mine.clear()
                 new, over = await self._after(feed, run, after)
-                for event in new:
-                    after = event.seq
-                    yield event
                 if new:
-                    continue
-                if over:
+                    piece = new[:PAGE]
+                    after = piece[-1].seq
+                    yield piece
+                    await asyncio.sleep(0)  # whoever listens may be gone
+                elif over:
                     return
-                yield await self._wait(mine)
+                else:
+                    await self._wait(mine)
+                    yield []
         finally:
             with self._guard:
                 feed.listeners.discard(mine)

@@ -1,6 +1,6 @@
 """What is refused before anybody looks at it, and what every answer carries. Put around the app by app.
 
-Refused: a name that is not this server's (another site's page that has its name point here), a body that is too large, too many
+RequestRefused: a name that is not this server's (another site's page that has its name point here), a body that is too large, too many
 requests of one address that had no good token.
 """
 
@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.errors import Problem
-from penstock.server.problems import Refused, answer
+from penstock.server.problems import RequestRefused, answer
 
 BODY: Final = 64 * 2**20
 """Bytes of a body, except where files are taken."""
@@ -102,11 +102,11 @@ class Guard:
 
         await self._app(scope, receiving, sending)
 
-    def _refused(self, scope: Scope, headers: Headers) -> Refused | None:
+    def _refused(self, scope: Scope, headers: Headers) -> RequestRefused | None:
         host = host_of(headers.get("host", ""))
         if host not in self._hosts:
             fix = "use one of its names; penstock serve --name NAME gives it another one"
-            return Refused(421, Problem("P939", f"{host[:100]!r} is not a name of this server", fix))
+            return RequestRefused(421, Problem("P939", f"{host[:100]!r} is not a name of this server", fix))
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > BODY and not scope["path"].startswith(self._files):
             return _too_large()
@@ -162,6 +162,6 @@ def host_of(text: str) -> str:
     return text.partition(":")[0].lower()
 
 
-def _too_large() -> Refused:
+def _too_large() -> RequestRefused:
     fix = "send files as blobs (PUT /api/v1/blobs/DIGEST), and name them"
-    return Refused(413, Problem("P940", f"more than {BODY // 2**20} MiB in one request", fix))
+    return RequestRefused(413, Problem("P940", f"more than {BODY // 2**20} MiB in one request", fix))

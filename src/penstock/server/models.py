@@ -43,7 +43,7 @@ class ProblemDetails(BaseModel):
     problems: list[ProblemItem]
 
 
-class Run(_Open):
+class RunItem(_Open):
     run: str
     workflow: str
     state: str = Field(description="starting, running, queued, stopped, lost, succeeded, failed or cancelled")
@@ -55,11 +55,11 @@ class Run(_Open):
 
 
 class RunPage(BaseModel):
-    items: list[Run]
+    items: list[RunItem]
     next: str | None = Field(description="The cursor of the next page; null: this was the last")
 
 
-class RunDetails(Run):
+class RunDetails(RunItem):
     params: dict[str, Any]
     digest: str
     steps: list[dict[str, Any]]
@@ -90,7 +90,7 @@ class TaskDetails(Task):
     outputs: dict[str, Any]
 
 
-class Event(BaseModel):
+class EventItem(BaseModel):
     seq: int
     at: float
     kind: str
@@ -99,7 +99,7 @@ class Event(BaseModel):
 
 
 class EventPage(BaseModel):
-    items: list[Event]
+    items: list[EventItem]
     next: str | None
 
 
@@ -110,12 +110,12 @@ class Why(_Open):
     history: list[dict[str, Any]]
 
 
-class Outputs(BaseModel):
+class RunOutputs(BaseModel):
     run: str
     outputs: list[dict[str, Any]]
 
 
-class Queue(_Open):
+class QueueItem(_Open):
     queue: str
     kind: str
     state: str
@@ -125,7 +125,7 @@ class Queue(_Open):
 
 
 class QueueList(BaseModel):
-    items: list[Queue]
+    items: list[QueueItem]
 
 
 class SubmitOptions(_Strict):
@@ -148,7 +148,7 @@ class Submit(_Strict):
 
 
 class Submitted(BaseModel):
-    run: Run
+    run: RunItem
     created: bool = Field(description="false: the same submission, by its Idempotency-Key, had arrived before")
     warnings: list[ProblemItem]
 
@@ -168,7 +168,7 @@ class Accepted(BaseModel):
     ordered: str = Field(description="What will be done: cancel, retry or resume")
 
 
-class Document(_Strict):
+class SentDocument(_Strict):
     document: str
     name: str | None = None
     params: dict[str, Any] = {}
@@ -187,7 +187,7 @@ class Convert(_Strict):
     to: str
 
 
-class Converted(BaseModel):
+class ConvertedText(BaseModel):
     text: str
     report: list[dict[str, Any]]
     notes: list[str]
@@ -197,7 +197,7 @@ class Digests(_Strict):
     digests: list[str] = Field(max_length=10_000)
 
 
-class Missing(BaseModel):
+class MissingBlobs(BaseModel):
     missing: list[str]
 
 

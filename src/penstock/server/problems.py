@@ -36,7 +36,7 @@ TITLES: Final = {
 }
 
 
-class Refused(UserError):
+class RequestRefused(UserError):
     """A request that is refused with a status of its own."""
 
     def __init__(self, status: int, problem: Problem) -> None:
@@ -45,7 +45,7 @@ class Refused(UserError):
 
 
 def status_of(error: UserError) -> int:
-    if isinstance(error, Refused):
+    if isinstance(error, RequestRefused):
         return error.status
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
 

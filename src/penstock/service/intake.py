@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock import rights
 from penstock.artifacts.blobs import Blobs, digest_of
+from penstock.backends.registry import find_backend
 from penstock.errors import NotFound, PlanError, Problem, UserError
 from penstock.expressions.types import Type
 from penstock.formats import registry
@@ -23,7 +24,7 @@ from penstock.formats.documents import Library, read_text
 from penstock.formats.report import Report
 from penstock.graph import codec
 from penstock.graph.check import errors
-from penstock.graph.model import Workflow
+from penstock.graph.model import ACTIONS, Workflow
 from penstock.graph.text import check_size
 from penstock.service import stores
 from penstock.service.images import backends_if_allowed
@@ -97,6 +98,7 @@ def submit(store: Store, settings: Settings, parcel: Parcel, person: str, key: s
         if param.name in parcel.params
     }
     options = {name: value for name, value in parcel.options.items() if name in OPTIONS and value}
+    check_backends(options.get("on") or {})
     options["on"] = backends_if_allowed(settings, options.get("on") or {})
     place = settings.home / "work" / f"served-{os.urandom(8).hex()}"
     unknown = {name: value for name, value in parcel.params.items() if name not in params}
@@ -158,6 +160,14 @@ def _file_of(value: Mapping[str, Any], blobs: Blobs, settings: Settings, name: s
     return str(target)
 
 
+def check_backends(on: Mapping[str, str]) -> None:
+    """Kind of step -> backend. Raises UserError."""
+    for kind, name in on.items():
+        if kind not in ACTIONS:
+            raise PlanError(Problem("P409", f"{kind!r} is not a kind of step", f"known: {', '.join(ACTIONS)}"))
+        find_backend(name)
+
+
 def check_bundle(blobs: Blobs, digest: str) -> None:
     """Raises PlanError: it is not there, or no bundle."""
     _known(blobs, digest, "the code")
@@ -175,5 +185,3 @@ def _known(blobs: Blobs, digest: str, what: str) -> None:
     if not blobs.has(digest):
         fix = "send it first: PUT /api/v1/blobs/DIGEST"
         raise PlanError(Problem("P937", f"{what} is not here: there is no blob {digest[:80]}", fix))
-
-

@@ -36,7 +36,7 @@ OVER: Final = ("succeeded", "failed", "cancelled")
 _KINDS: Final = {401: NotSignedIn, 403: NotAllowed, 404: NotFound, 409: RunConflict, 503: StoreError}
 
 
-class Remote:
+class ServerConnection:
     """`url`: as `penstock serve` prints it; a token in it is taken."""
 
     def __init__(self, url: str, token: str = "", patience: float = PATIENCE) -> None:
@@ -59,7 +59,9 @@ class Remote:
         for param in workflow.params:
             if param.name in values:
                 values[param.name] = input_files.replaced(
-                    param.type, values[param.name], lambda path, name=param.name: _sent(path, name, files)  # type: ignore[misc]
+                    param.type,
+                    values[param.name],
+                    lambda path, name=param.name: _sent(path, name, files),  # type: ignore[misc]
                 )
         packed = pack(workflow)
         bundle = "" if packed is None else digest_of(packed[0])
@@ -78,17 +80,18 @@ class Remote:
             "options": {name: value for name, value in options.items() if value},
             "bundle": bundle,
         }
-        return self._json("POST", "runs", body, {"Idempotency-Key": os.urandom(16).hex()})
+        made: dict[str, Any] = self._json("POST", "runs", body, {"Idempotency-Key": os.urandom(16).hex()})
+        return made
 
     def _missing(self, digests: list[str]) -> list[str]:
         found: list[str] = self._json("POST", "blobs/missing", {"digests": digests})["missing"] if digests else []
         return found
 
-    def get(self, path: str, **query: Any) -> Any:
+    def get(self, path: str, /, **query: Any) -> Any:
         """The JSON at a path below /api/v1. Raises UserError."""
         return self._json("GET", _with(path, query))
 
-    def text(self, path: str, **query: Any) -> str:
+    def text(self, path: str, /, **query: Any) -> str:
         return self._call("GET", _with(path, query)).decode("utf-8", "replace")
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -173,7 +176,8 @@ class Remote:
     def _refused(self, status: int, body: bytes) -> UserError:
         try:
             problems = [
-                Problem(one["code"], one["message"], one["fix"], one.get("where", "")) for one in json.loads(body)["problems"]
+                Problem(one["code"], one["message"], one["fix"], one.get("where", ""))
+                for one in json.loads(body)["problems"]
             ]
         except (ValueError, KeyError, TypeError):
             fix = "see that it is a server of Penstock, of the same version"

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from penstock.errors import NotFound, PlanError, Problem, UserError, nearest
 from penstock.store.sql import Store
-from penstock.store.tokens import Token
+from penstock.store.tokens import AccessToken
 
 ROLES: Final = ("viewer", "submitter", "operator", "admin")
 """Each may do what those before it may. viewer: look at everything · submitter: start runs, and end or retry those of its own ·
@@ -44,14 +44,14 @@ class Identity(NamedTuple):
 
 def create(
     store: Store, person: str, role: str, now: float, lifetime: float | None = None, note: str = ""
-) -> tuple[Token, str]:
+) -> tuple[AccessToken, str]:
     """A new token, and its text, which nobody can find out afterwards. Raises PlanError."""
     token, text = made(person, role, now, lifetime, note)
     store.tokens.put(token)
     return token, text
 
 
-def made(person: str, role: str, now: float, lifetime: float | None = None, note: str = "") -> tuple[Token, str]:
+def made(person: str, role: str, now: float, lifetime: float | None = None, note: str = "") -> tuple[AccessToken, str]:
     """A token that is in no store: that of a server which runs for one person. Raises PlanError."""
     if role not in ROLES:
         fix = f"use one of {', '.join(ROLES)}.{nearest(role, ROLES)}"
@@ -61,7 +61,9 @@ def made(person: str, role: str, now: float, lifetime: float | None = None, note
         raise PlanError(Problem("P932", f"{person[:MOST_NAME]!r} is not a name for a person", fix))
     id, secret = secrets.token_hex(6), secrets.token_hex(32)
     expires = None if lifetime is None else now + lifetime
-    return Token(id, _digest(secret), person, role, note[:MOST_NAME], now, expires, None), f"{PREFIX}_{id}_{secret}"
+    return AccessToken(
+        id, _digest(secret), person, role, note[:MOST_NAME], now, expires, None
+    ), f"{PREFIX}_{id}_{secret}"
 
 
 def id_of(text: str) -> str:
@@ -70,7 +72,7 @@ def id_of(text: str) -> str:
     return parts[1] if len(parts) == 3 and parts[0] == PREFIX else ""
 
 
-def identity(token: Token | None, text: str, now: float) -> Identity:
+def identity(token: AccessToken | None, text: str, now: float) -> Identity:
     """Whose token this is. `token`: what is known under its id. Raises NotSignedIn."""
     secret = text.rpartition("_")[2]
     known = token.digest if token is not None else _digest("")
@@ -79,7 +81,7 @@ def identity(token: Token | None, text: str, now: float) -> Identity:
     return still(token, now)
 
 
-def still(token: Token, now: float) -> Identity:
+def still(token: AccessToken, now: float) -> Identity:
     """Whose it is, unless it has expired or was revoked. Raises NotSignedIn."""
     if token.revoked is not None:
         raise NotSignedIn(Problem("P930", f"the token {token.id} was revoked", _FIX))

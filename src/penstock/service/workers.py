@@ -43,6 +43,8 @@ class Worker:
         self._hosts: dict[tuple[tuple[str, str], ...], Host] = {}
         """The backends that a run has chosen -> an engine with them."""
         self._mine: dict[int, runs.HostedRun] = {}
+        self._broken: dict[int, BaseException] = {}
+        """Runs whose engine has failed -> with what."""
         self._watch = liveness.Watch()
         self._stopping = threading.Event()
         self._news = threading.Event()
@@ -111,7 +113,11 @@ class Worker:
             self._news.wait(POLL)
 
     def _look(self, store: Store) -> None:
-        self._mine = {number: run for number, run in self._mine.items() if not run.live.finished.is_set()}
+        for number, hosted in list(self._mine.items()):
+            if hosted.live.finished.is_set():
+                del self._mine[number]
+                if hosted.host.failure is not None:
+                    self._broken[number] = hosted.host.failure
         for order in store.orders.all():
             if self._stopping.is_set():
                 return
@@ -140,6 +146,8 @@ class Worker:
         if order.data.get("tried", 0) + AGAIN > time.time():
             return
         try:
+            if order.run in self._broken:
+                raise _cannot_begin(self._broken.pop(order.run))
             if action == "ask":
                 store.runs.request(run.number, "cancel", {name: order.data.get(name) for name in ("message", "now")})
             elif action != "obey":
@@ -171,5 +179,11 @@ class Worker:
             raise
         except Exception as error:
             del self._hosts[key]
-            fix = "see the log of the worker; it tries again"
-            raise UserError(Problem("P938", f"the worker could not begin: {error}", fix)) from error
+            raise _cannot_begin(error) from error
+
+
+def _cannot_begin(error: BaseException) -> UserError:
+    if isinstance(error, UserError):
+        return error
+    fix = "see the log of the worker; it tries again"
+    return UserError(Problem("P938", f"the worker could not go on with it: {error}", fix))

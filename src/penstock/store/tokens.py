@@ -7,7 +7,7 @@ from typing import NamedTuple
 from penstock.store.session import Session
 
 
-class Token(NamedTuple):
+class AccessToken(NamedTuple):
     id: str
     digest: str
     """Of the secret part, which is kept nowhere."""
@@ -38,14 +38,14 @@ class TokenRepository:
         self._session = session
         self._db = session.db
 
-    def put(self, token: Token) -> None:
+    def put(self, token: AccessToken) -> None:
         self._session.transact(lambda: self._db.write("put_token", token[:7]))
 
-    def by_id(self, id: str) -> Token | None:
-        return next((Token(*row) for row in self._db.rows("token", (id,))), None)
+    def by_id(self, id: str) -> AccessToken | None:
+        return next((AccessToken(*row) for row in self._db.rows("token", (id,))), None)
 
-    def all(self) -> list[Token]:
-        return [Token(*row) for row in self._db.rows("tokens")]
+    def all(self) -> list[AccessToken]:
+        return [AccessToken(*row) for row in self._db.rows("tokens")]
 
     def revoke(self, id: str, now: float) -> bool:
         """False: there is none, or it was revoked before."""

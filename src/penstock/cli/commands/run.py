@@ -94,8 +94,17 @@ def run(
         from penstock.cli.foreground import ForegroundOptions
         from penstock.cli.remote import run_there
 
-        asked = {"until": until, "fail_fast": fail_fast, "fresh": fresh, "dry": dry, "queue": queue, "priority": priority}
-        there = ForegroundOptions(given=given, submission={**asked, "unit": unit, "queues": queues}, on=on, detach=detach)
+        asked = {
+            "until": until,
+            "fail_fast": fail_fast,
+            "fresh": fresh,
+            "dry": dry,
+            "queue": queue,
+            "priority": priority,
+        }
+        there = ForegroundOptions(
+            given=given, submission={**asked, "unit": unit, "queues": queues}, on=on, detach=detach
+        )
         run_there(file, there, server, quiet, output)
         return
     is_python = file.partition(":")[0].endswith(".py") and Path(file.partition(":")[0]).is_file()

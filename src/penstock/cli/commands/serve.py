@@ -17,7 +17,14 @@ from penstock.cli.commands import options
 @options.jobs
 @options.quiet
 def serve(
-    host: str, port: int, names: tuple[str, ...], browser: bool, no_worker: bool, no_token: bool, jobs: int | None, quiet: bool
+    host: str,
+    port: int,
+    names: tuple[str, ...],
+    browser: bool,
+    no_worker: bool,
+    no_token: bool,
+    jobs: int | None,
+    quiet: bool,
 ) -> None:
     """Serve runs and queues over HTTP: pages, and an API at /api/v1.
 
@@ -67,7 +74,9 @@ def token() -> None:
 
 @token.command()
 @click.argument("person")
-@click.option("--role", default="submitter", show_default=True, metavar="ROLE", help="viewer, submitter, operator or admin.")
+@click.option(
+    "--role", default="submitter", show_default=True, metavar="ROLE", help="viewer, submitter, operator or admin."
+)
 @click.option("--expires", callback=options.duration, metavar="TIME", help="After 90d, 12h, …  [default: never]")
 @click.option("--note", default="", help="What it is for.")
 @options.output

@@ -21,7 +21,7 @@ from penstock.artifacts.blobs import Blobs
 from penstock.errors import NotFound, Problem
 from penstock.server import models
 from penstock.server.api.common import errors, needs, settings_of, threads_of
-from penstock.server.problems import Refused
+from penstock.server.problems import RequestRefused
 from penstock.service import stores
 
 router = APIRouter(prefix="/blobs", tags=["files"])
@@ -40,7 +40,7 @@ def _blobs(request: Request) -> Blobs:
 @router.post(
     "/missing",
     dependencies=[needs("submitter", "send files")],
-    response_model=models.Missing,
+    response_model=models.MissingBlobs,
     responses=errors(413),
 )
 async def missing(request: Request, given: models.Digests) -> Any:
@@ -81,16 +81,16 @@ async def put(request: Request, digest: Digest) -> Any:
                 except StopAsyncIteration:
                     break
                 except TimeoutError:
-                    raise Refused(408, Problem("P944", "nothing came for a minute", "send it again")) from None
+                    raise RequestRefused(408, Problem("P944", "nothing came for a minute", "send it again")) from None
                 size += len(chunk)
                 if size > most:
                     fix = "send less, or have PENSTOCK_LARGEST_FILE raised on the server"
-                    raise Refused(413, Problem("P940", f"more than {most:,} bytes", fix))
+                    raise RequestRefused(413, Problem("P940", f"more than {most:,} bytes", fix))
                 hasher.update(chunk)
                 file.write(chunk)
         if f"sha256:{hasher.hexdigest()}" != digest:
             fix = "send it again, with the digest of its bytes"
-            raise Refused(400, Problem("P945", "the bytes that came have another digest", fix))
+            raise RequestRefused(400, Problem("P945", "the bytes that came have another digest", fix))
         await threads_of(request).call(lambda _: blobs.put_file(scratch))
     finally:
         scratch.unlink(missing_ok=True)
@@ -101,7 +101,7 @@ async def put(request: Request, digest: Digest) -> Any:
     "/{digest}",
     dependencies=[needs("viewer", "fetch files")],
     response_class=Response,
-    responses={200: {"content": {"application/octet-stream": {}}, "description": "The bytes"}} | errors(404),
+    responses=errors(404) | {200: {"content": {"application/octet-stream": {}}, "description": "The bytes"}},
 )
 async def get(
     request: Request,

@@ -12,13 +12,13 @@ from penstock.server.access import note
 from penstock.server.api.common import Cursor, Limit, errors, needs, number_of, threads_of, who_of
 from penstock.service import tokens
 from penstock.store.runs import NO_LIMIT
-from penstock.store.tokens import Token
+from penstock.store.tokens import AccessToken
 
 router = APIRouter(tags=["people"])
 ADMIN = needs("admin", "see and give tokens")
 
 
-def shown(token: Token) -> dict[str, Any]:
+def shown(token: AccessToken) -> dict[str, Any]:
     """Without its digest."""
     return {name: value for name, value in token._asdict().items() if name != "digest"}
 

@@ -30,7 +30,7 @@ async def list_queues(request: Request) -> Any:
     return await threads_of(request).call(look)
 
 
-@router.get("/{name:path}", dependencies=[LOOK], response_model=models.Queue, responses=errors(404))
+@router.get("/{name:path}", dependencies=[LOOK], response_model=models.QueueItem, responses=errors(404))
 async def show_queue(request: Request, name: QueueName) -> Any:
     """Who holds its quota, who waits, in order, and why: as `penstock queue show NAME -o json`."""
     return await threads_of(request).call(lambda store: QueueReader(StoreQueues(store)).one(name).as_data())
@@ -39,7 +39,7 @@ async def show_queue(request: Request, name: QueueName) -> Any:
 @router.post(
     "/{name}/{verb}",
     dependencies=[needs("operator", "stop queues")],
-    response_model=models.Queue,
+    response_model=models.QueueItem,
     responses=errors(404, 409),
 )
 async def stop_queue(request: Request, name: QueueName, verb: Literal["drain", "hold", "resume"]) -> Any:

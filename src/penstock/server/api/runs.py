@@ -67,7 +67,7 @@ async def list_runs(
     dependencies=[needs("submitter", "submit runs")],
     response_model=models.Submitted,
     status_code=201,
-    responses={200: {"model": models.Submitted, "description": "It had arrived before"}} | errors(409, 413),
+    responses=errors(409, 413) | {200: {"model": models.Submitted, "description": "It had arrived before"}},
 )
 async def submit(
     request: Request,
@@ -177,7 +177,7 @@ async def list_events(request: Request, run: RunName, limit: Limit = 100, cursor
     "/{run}/stream",
     dependencies=[LOOK],
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {}}, "description": "Events as they come"}} | errors(404),
+    responses=errors(404) | {200: {"content": {"text/event-stream": {}}, "description": "Events as they come"}},
 )
 async def follow_run(
     request: Request,
@@ -195,11 +195,9 @@ async def follow_run(
 
 async def _told(feeds: Feeds, run: int, after: int) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
-    async for event in feeds.events(run, after):
-        if event is None:
-            yield ": still here\n\n"
-        else:
-            yield f"id: {event.seq}\ndata: {json.dumps(event._asdict())}\n\n"
+    async for events in feeds.events(run, after):
+        lines = [f"id: {event.seq}\ndata: {json.dumps(event._asdict())}\n\n" for event in events]
+        yield "".join(lines) or ": still here\n\n"
     yield f"event: {'closing' if feeds.closing else 'over'}\ndata: {{}}\n\n"
 
 
@@ -235,7 +233,7 @@ async def why_run(request: Request, run: RunName, path: Annotated[str, Query(max
     return await with_run(request, run, lambda store, record: why(store, record, path, home).as_data())
 
 
-@router.get("/{run}/outputs", dependencies=[LOOK], response_model=models.Outputs, responses=errors(404))
+@router.get("/{run}/outputs", dependencies=[LOOK], response_model=models.RunOutputs, responses=errors(404))
 async def outputs_of_run(request: Request, run: RunName, path: Annotated[str, Query(max_length=1000)] = "") -> Any:
     """What it, or a step or task, gave: as `penstock get RUN/PATH -o json`. Files are fetched by their digest."""
     settings = settings_of(request)
@@ -255,9 +253,7 @@ _ACCEPTED: dict[str, Any] = {"response_model": models.Accepted, "status_code": 2
 async def cancel(request: Request, run: RunName, given: models.Cancel) -> Any:
     """It ends when its tasks have; they get 10 seconds. Returns before that."""
     by = who_of(request).person
-    return await _ordered(
-        request, run, "cancel", lambda store, record: work.cancel(store, record, by, given.now)
-    )
+    return await _ordered(request, run, "cancel", lambda store, record: work.cancel(store, record, by, given.now))
 
 
 @router.post("/{run}/retry", dependencies=[needs("operator", "retry runs", own=True)], **_ACCEPTED)
@@ -276,7 +272,9 @@ async def resume(request: Request, run: RunName, given: models.Resume) -> Any:
             work.go_on(store, record)
             return
         rows = suspended_tasks(store, record, given.task)
-        words = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given.params.items()]
+        words = [
+            f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given.params.items()
+        ]
         values = {row.task: resume_outputs(workflow_of(store, record), row, words) for row in rows}
         for task, outputs in values.items():
             work.resume_task(store, record, task, outputs)

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
-from penstock import __version__
 from penstock.server import models
 from penstock.server.api.common import errors, needs, threads_of
 from penstock.server.feeds import Feeds
@@ -24,7 +23,9 @@ PAUSE = 0.5
 """Seconds between two lines that say no more than that something has changed."""
 
 
-@router.get("/errors/{code}", dependencies=[needs("viewer", "ask")], response_model=models.ErrorCode, responses=errors(404))
+@router.get(
+    "/errors/{code}", dependencies=[needs("viewer", "ask")], response_model=models.ErrorCode, responses=errors(404)
+)
 async def error_code(request: Request, code: Annotated[str, Path(max_length=20)]) -> Any:
     """What a code means, and what to do: as `penstock explain CODE`."""
     name, entry = explain(code)
@@ -35,7 +36,8 @@ async def error_code(request: Request, code: Annotated[str, Path(max_length=20)]
     "/stream",
     dependencies=[needs("viewer", "look at runs")],
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {}}, "description": "A line whenever something was written"}} | errors(),
+    responses=errors()
+    | {200: {"content": {"text/event-stream": {}}, "description": "A line whenever something was written"}},
 )
 async def follow(request: Request) -> Response:
     """Server-sent events: one whenever anything was written to the store, at most two a second; then `closing` when the server ends."""
@@ -83,7 +85,7 @@ async def metrics(request: Request) -> str:
     counts = await threads_of(request).call(look)
     worker = request.app.state.worker
     rows = [
-        ("penstock_info", "gauge", "The version", [(f'version="{__version__}"', 1)]),
+        ("penstock_info", "gauge", "The version", [(f'version="{request.app.version}"', 1)]),
         (
             "penstock_runs",
             "gauge",

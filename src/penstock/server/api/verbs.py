@@ -23,7 +23,7 @@ router = APIRouter(tags=["verbs"])
 LOOK = needs("viewer", "plan and convert")
 
 
-def planned(given: models.Document) -> Plan:
+def planned(given: models.SentDocument) -> Plan:
     """Raises UserError."""
     workflow, _ = workflow_in(given.document, given.name)
     workflow = override(workflow, given.queue, None, given.unit)
@@ -35,7 +35,7 @@ def planned(given: models.Document) -> Plan:
 
 
 @router.post("/plan", dependencies=[LOOK], response_model=models.PlanView, responses=errors(413))
-async def plan(request: Request, given: models.Document) -> Any:
+async def plan(request: Request, given: models.SentDocument) -> Any:
     """What a run of it would need, stage by stage, and what its queues would say now: as `penstock plan FILE -o json`."""
 
     def do(store: Store) -> dict[str, Any]:
@@ -49,7 +49,7 @@ async def plan(request: Request, given: models.Document) -> Any:
     return await threads_of(request).call(do)
 
 
-@router.post("/convert", dependencies=[LOOK], response_model=models.Converted, responses=errors(413))
+@router.post("/convert", dependencies=[LOOK], response_model=models.ConvertedText, responses=errors(413))
 async def convert(request: Request, given: models.Convert) -> Any:
     """The same workflow in another format, with a report of what that changes and loses: as `penstock convert FILE --to FORMAT`."""
 

@@ -41,7 +41,9 @@ Text = Annotated[str, Query(max_length=1000)]
 
 
 @router.get("/", dependencies=[LOOK])
-async def list_runs(request: Request, state: Text = "", workflow: Text = "", user: Text = "", cursor: Text = "") -> Response:
+async def list_runs(
+    request: Request, state: Text = "", workflow: Text = "", user: Text = "", cursor: Text = ""
+) -> Response:
     before = number_of(cursor or None)
     chosen = state if state in STATES else None
 
@@ -74,13 +76,17 @@ async def show_run(request: Request, run: RunName, find: Text = "") -> Response:
             "run": view.run,
             "state": view.state,
             "row": listed(view.run, view.state),
-            "steps": [_step(node, view.times.get(node.path, ()), view.reasons.get(node.path, "")) for node in nodes[:STEPS]],
+            "steps": [
+                _step(node, view.times.get(node.path, ()), view.reasons.get(node.path, "")) for node in nodes[:STEPS]
+            ],
             "hidden": max(0, len(nodes) - STEPS),
             "many": len(view.outline.nodes),
             "find": find,
             "failures": view.failures[:5],
             "failed": view.failed,
-            "outputs": {name: json.dumps(value, ensure_ascii=False, default=str)[:500] for name, value in view.outputs.items()},
+            "outputs": {
+                name: json.dumps(value, ensure_ascii=False, default=str)[:500] for name, value in view.outputs.items()
+            },
             "params": {name: json.dumps(value, ensure_ascii=False)[:200] for name, value in view.run.params.items()},
             "head": why_text.head(report),
             "waits": why_text.waits(report, time.time())[:20],
@@ -205,7 +211,7 @@ async def show_task(request: Request, run: RunName, path: Text) -> Response:
             "task": data,
             "inputs": _texts(view.inputs),
             "outputs": _texts(view.outputs),
-            "log": "\n".join(clean_line(line) for line in lines),
+            "log": "\n".join(lines),
             "cut": len(lines) >= LINES,
             "waits": why_text.waits(report, time.time()) if report is not None else [],
             "live": row.ended is None,
@@ -213,10 +219,6 @@ async def show_task(request: Request, run: RunName, path: Text) -> Response:
 
     data = await with_run(request, run, look)
     return page(request, "task.html", data, f"penstock show {quoted(data['run'].id + '/' + path)}")
-
-
-def clean_line(line: str) -> str:
-    return "".join(char if char.isprintable() or char in " \t" else "·" for char in line)
 
 
 def _texts(values: Any) -> dict[str, str]:
@@ -240,8 +242,12 @@ async def timeline(request: Request, run: RunName, step: Text = "") -> Response:
                 "name": band.name,
                 "depth": min(band.depth, 8),
                 "state": band.state,
-                "spans": [(round(100 * (a - start) / width, 3), round(max(0.15, 100 * (b - a) / width), 3)) for a, b in band.spans[:500]],
-                "words": f"{len(band.spans):,} × " * (len(band.spans) > 1) + duration(sum(b - a for a, b in band.spans)),
+                "spans": [
+                    (round(100 * (a - start) / width, 3), round(max(0.15, 100 * (b - a) / width), 3))
+                    for a, b in band.spans[:500]
+                ],
+                "words": f"{len(band.spans):,} × " * (len(band.spans) > 1)
+                + duration(sum(b - a for a, b in band.spans)),
             }
             for band in found
         ]
@@ -271,7 +277,7 @@ async def logs(request: Request, run: RunName, step: Text = "", grep: Text = "",
         for row in rows:
             lines = chosen.lines(settings, row.info["log"]) if row.info.get("log") and left > 0 else []
             if lines:
-                parts.append({"task": row.task, "state": row.state, "text": "\n".join(map(clean_line, lines[-left:]))})
+                parts.append({"task": row.task, "state": row.state, "text": "\n".join(lines[-left:])})
                 left -= len(lines)
         return {
             "data": parts,

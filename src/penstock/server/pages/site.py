@@ -1,4 +1,4 @@
-"""The frame of all pages: templates, static files, signing in and out, errors for people. Called by app.
+"""The frame of all pages: templates, static files, signing in and out, errors for people. Called by app and by the other pages.
 
 A page's URL gives the data that it shows as JSON if the request prefers that. What a page changes, it changes by the functions of service that
 the API calls, and by forms.
@@ -12,20 +12,18 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.staticfiles import StaticFiles
 
-from penstock import __version__
 from penstock.errors import Problem, UserError
-from penstock.graph import quantity
-from penstock.server.access import COOKIE, LIFETIME, Gate
+from penstock.server.access import COOKIE, LIFETIME, AccessGate
 from penstock.server.problems import TITLES, answer
 from penstock.service.phrases import clean, duration, plural
 from penstock.service.tokens import Identity
 
 _HERE: Final = Path(__file__).parent.parent
+STATIC: Final = _HERE / "static"
 SIGNS: Final = {
     "succeeded": "✓",
     "reused": "✓",
@@ -77,20 +75,29 @@ def _part(path: str) -> str:
     return quote(path, safe="")
 
 
-def _amount(text: Any) -> float:
-    """Of a quota, as a number for a bar."""
-    try:
-        return float(quantity.parse(str(text)))
-    except ValueError:
-        return 0.0
+def printed(text: Any) -> str:
+    """Several lines from a user's program, without characters that control a terminal."""
+    return "".join(char if char.isprintable() or char in "\n\t " else "·" for char in str(text))
 
 
 def _environment() -> Environment:
     made = Environment(
-        loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    made.filters |= {"ago": _ago, "clock": _clock, "seconds": duration, "plural": plural, "part": _part, "clean": clean, "amount": _amount}
-    made.globals |= {"signs": SIGNS, "tones": TONES, "words": WORDS, "version": __version__, "query": urlencode}
+    made.filters |= {
+        "ago": _ago,
+        "clock": _clock,
+        "seconds": duration,
+        "plural": plural,
+        "part": _part,
+        "clean": clean,
+        "printed": printed,
+    }
+    made.globals |= {"signs": SIGNS, "tones": TONES, "words": WORDS, "query": urlencode}
     return made
 
 
@@ -107,10 +114,11 @@ def page(request: Request, template: str, data: Mapping[str, Any], command: str 
     if wants_json(request):
         return JSONResponse(dict(data).get("data", dict(data)), status)
     who: Identity | None = getattr(request.state, "who", None)
-    gate: Gate = request.app.state.gate
+    gate: AccessGate = request.app.state.gate
     text = _templates.get_template(template).render(
         **data,
         who=who,
+        version=request.app.version,
         command=command,
         word=gate.word(who) if who is not None else "",
         here=request.url.path,
@@ -152,7 +160,7 @@ async def sign_in(request: Request) -> Response:
 
 
 async def _enter(request: Request, token: str, there: str) -> Response:
-    gate: Gate = request.app.state.gate
+    gate: AccessGate = request.app.state.gate
     address = request.client.host if request.client else ""
     try:
         if gate.tries.too_many(address):
@@ -172,11 +180,3 @@ async def sign_out(request: Request) -> Response:
     response = RedirectResponse("/login", 303)
     response.delete_cookie(COOKIE)
     return response
-
-
-def take_in(app: FastAPI) -> None:
-    from penstock.server.pages import queues, runs
-
-    for one in (router, runs.router, queues.router):
-        app.include_router(one)
-    app.mount("/static", StaticFiles(directory=_HERE / "static"), name="static")
