@@ -171,10 +171,19 @@ def browsed(served: Served, path: str, profile: Path, *more: str) -> str:
 @pytest.mark.slow
 def test_a_page_follows_its_run(served: Served, tmp_path: Path) -> None:
     """It is loaded while the run goes on, and says so when that is over, without being loaded again."""
-    slow = SHELL.replace('echo "$1"; test "$1" != bad', "sleep 2")
-    run = served.submit(slow, options=HERE)["run"]["run"]
+    done = tmp_path / "done"
+    slow = SHELL.replace('echo "$1"; test "$1" != bad', 'until [ -e "$1" ]; do sleep 0.1; done')
+    run = served.submit(slow, options=HERE, params={"text": str(done)})["run"]["run"]
     served.wait(run, "running")
-    dom = browsed(served, f"/runs/{run}", tmp_path / "profile", "--timeout=6000")
+
+    def end() -> None:
+        wait_for(lambda: bool(served.server.feeds._runs), what="the page to listen")
+        done.touch()
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    dom = browsed(served, f"/runs/{run}", tmp_path / "profile", "--timeout=12000")
+    ending.join()
     assert f"<title>{run} succeeded" in dom and "data-live" not in dom, dom[:2000]
 
 

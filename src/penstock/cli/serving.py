@@ -137,7 +137,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _line(text: str) -> None:
-    print(text, file=sys.stderr)
+    render.note(text)
 
 
 def _say(quiet: bool) -> Any:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.phrases import clean, duration, listed, plural, quoted
 from penstock.service import wording
 from penstock.service.amounts import vector
-from penstock.service.phrases import clean, duration, listed, plural, quoted
 from penstock.service.views.wait_history import PastWait
 from penstock.service.views.waits import Wait
 from penstock.service.views.why import WaitReport

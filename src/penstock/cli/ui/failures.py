@@ -10,8 +10,8 @@ from typing import Any
 from penstock.cli.ui import render
 from penstock.cli.ui.render import DIM, Line
 from penstock.graph.paths import parents, step_of
+from penstock.phrases import quoted
 from penstock.service.logs import log_text
-from penstock.service.phrases import quoted
 from penstock.service.views.reasons import failure_reason
 from penstock.settings import Settings
 

@@ -20,10 +20,10 @@ from typing import Any
 import click
 
 from penstock.errors import Problem, UserError
-from penstock.service.phrases import clean as clean
-from penstock.service.phrases import duration as duration
-from penstock.service.phrases import listed as listed
-from penstock.service.phrases import plural as plural
+from penstock.phrases import clean as clean
+from penstock.phrases import duration as duration
+from penstock.phrases import listed as listed
+from penstock.phrases import plural as plural
 
 ROWS = 200
 """A terminal gets no more rows of a table than this."""

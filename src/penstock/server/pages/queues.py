@@ -7,13 +7,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
+from penstock.phrases import quoted
 from penstock.server.access import note
 from penstock.server.api.common import needs, threads_of, who_of
 from penstock.server.api.queues import STOPS
 from penstock.server.pages.site import page
 from penstock.service import queues
 from penstock.service.amounts import UNLIMITED, figure, vector
-from penstock.service.phrases import quoted
 from penstock.service.views.quotas import FlavorUsage, QueueReader, QueueView, StoreQueues
 from penstock.store.sql import Store
 

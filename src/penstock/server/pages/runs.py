@@ -11,12 +11,12 @@ from starlette.responses import RedirectResponse, Response
 
 from penstock.drawing.svg import StepMark, svg
 from penstock.errors import NotFound, Problem
+from penstock.phrases import duration, quoted
 from penstock.server.access import note
 from penstock.server.api.common import RunName, listed, needs, number_of, settings_of, threads_of, who_of, with_run
 from penstock.server.pages.site import WORDS, page
 from penstock.service import why_text, work
 from penstock.service.logs import LogFilter
-from penstock.service.phrases import duration, quoted
 from penstock.service.run_records import state_of, workflow_of
 from penstock.service.task_states import BAD
 from penstock.service.views import tasks as task_views

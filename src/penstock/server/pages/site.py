@@ -17,9 +17,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from penstock.errors import Problem, UserError
+from penstock.phrases import clean, duration, plural
 from penstock.server.access import COOKIE, LIFETIME, AccessGate
 from penstock.server.problems import TITLES, answer
-from penstock.service.phrases import clean, duration, plural
 from penstock.service.tokens import Identity
 
 _HERE: Final = Path(__file__).parent.parent

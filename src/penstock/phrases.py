@@ -1,4 +1,4 @@
-"""Small pieces of text, the same on terminals and pages. Called by the screens, by `why_text` and by the server. Every command imports it."""
+"""Small pieces of text, the same on terminals and pages. Called by the screens, by service.why_text and by the server. Every command imports it."""
 
 from __future__ import annotations
 
