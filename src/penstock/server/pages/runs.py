@@ -100,7 +100,7 @@ async def show_run(request: Request, run: RunName, find: Text = "") -> Response:
     mine = who.may("operator") or (who.may("submitter") and record.user == who.person)
     data |= {
         "may_cancel": mine and record.state not in FINAL and data["order"] != "cancel",
-        "may_retry": mine and record.state in FINAL and record.state != "succeeded" and data["order"] is None,
+        "may_retry": mine and record.state in FINAL and record.state != "succeeded" and data["order"] in (None, "run"),
         "may_resume": mine and data["state"] in ("stopped", "lost") and data["order"] is None,
         "live": record.state not in FINAL or data["order"] is not None,
     }
