@@ -12,6 +12,7 @@ PUBLIC = {
     "Backoff",
     "BaseJob",
     "Cache",
+    "Client",
     "ContainerJob",
     "FunctionJob",
     "JobSetRunner",

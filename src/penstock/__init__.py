@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.graph.model import Backoff, Cache, Outcome, Retry, Toleration, Unit
     from penstock.runners.base import RunFailed
+    from penstock.runners.client import Client
     from penstock.runners.clusters import ArgoRunner, JobSetRunner, TektonRunner
     from penstock.runners.local import LocalRunner, Run, open_run
 
@@ -29,11 +30,11 @@ _HOME = {
     "Backoff": "graph.model", "Cache": "graph.model", "Outcome": "graph.model", "Retry": "graph.model",
     "Toleration": "graph.model", "Unit": "graph.model",
     "ArgoRunner": "runners.clusters", "JobSetRunner": "runners.clusters", "TektonRunner": "runners.clusters",
-    "LocalRunner": "runners.local", "Run": "runners.local", "open_run": "runners.local", "RunFailed": "runners.base",
+    "Client": "runners.client", "LocalRunner": "runners.local", "Run": "runners.local", "open_run": "runners.local", "RunFailed": "runners.base",
 }  # fmt: skip
 
 __all__ = [
-    "ArgoRunner", "Backoff", "BaseJob", "Cache", "ContainerJob", "FunctionJob", "JobSetRunner", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
+    "ArgoRunner", "Backoff", "BaseJob", "Cache", "Client", "ContainerJob", "FunctionJob", "JobSetRunner", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
     "Run", "RunFailed", "ScriptJob", "TektonRunner", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "open_run", "secret", "task", "when", "while_loop", "workflow",
 ]  # fmt: skip
 

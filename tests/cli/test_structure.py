@@ -137,4 +137,4 @@ def test_why_of_a_wait_in_a_queue_loads_the_scheduler_and_not_the_engine(tmp_pat
 
 
 def test_help_loads_no_command(home: Path) -> None:
-    assert packages(loaded(home, "--help")) == {"cli", "errors"}
+    assert packages(loaded(home, "--help")) == {"cli", "errors", "phrases"}

@@ -10,10 +10,9 @@ from typing import Any
 from penstock.cli.ui import render, runs, tasks
 from penstock.cli.ui.board import Board
 from penstock.graph.paths import step_of
-from penstock.service.views import runs as run_views
 from penstock.service.views import tasks as task_views
+from penstock.service.views.details import details
 from penstock.service.views.runs import RunView
-from penstock.service.views.waiting import is_queued, waits_of
 from penstock.service.views.waits import Wait, texts
 from penstock.settings import Settings
 from penstock.store.records import RunRecord, TaskRow
@@ -49,11 +48,7 @@ class RunScreen:
             self._run()
 
     def _view(self) -> RunView:
-        view = run_views.overview(self.store, self.run, self.settings)
-        self.waits = waits_of(self.store, self.run) if view.state == "running" else []
-        if is_queued(view.run, view.state, {self.run.number} if self.waits else set()):
-            view.state = "queued"
-        view.reasons = {**view.reasons, **{path: text for path, text in texts(self.waits).items() if path}}
+        view, self.waits = details(self.store, self.run, self.settings)
         return view
 
     def _rows(self) -> list[TaskRow]:

@@ -6,6 +6,7 @@ removed it is not known which blobs only they refer to; afterwards the blobs are
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -146,7 +147,12 @@ class Cleanup:
         """Names of the log and scratch folders of these runs, and of the engines that are alive."""
         names = set()
         for run in left:
-            names |= {run.id, mangled(run.id), f"{run.id}.engine.log"}
+            names |= {
+                run.id,
+                mangled(run.id),
+                f"{run.id}.engine.log",
+                os.path.basename(str(run.options.get("place", ""))),
+            }
             if run.engine:
                 names.add(run.engine)
             # The logs of functions are in the folder of the engine that executed them.

@@ -102,6 +102,7 @@ class Host:
             self.functions.update(functions or {})
             try:
                 live = start(self.engine, self._store)
+                self._runs = [one for one in self._runs if not one.finished.is_set()]
                 self._runs.append(live)
                 done.set_result(live)
             except BaseException as error:

@@ -15,7 +15,7 @@ from penstock.artifacts.regular import check_kind
 from penstock.expressions.types import Type
 from penstock.store.drivers.base import read_only
 
-Place = Callable[[Path], str]
+Place = Callable[[Path], Any]
 
 
 def copied(type_: Type, value: Any, home: Path) -> Any:
@@ -27,6 +27,11 @@ def copied(type_: Type, value: Any, home: Path) -> Any:
 def named(type_: Type, value: Any, home: Path) -> Any:
     """The same value, but nothing is copied."""
     return _placed(type_, value, lambda path: str(_target(path, home)))
+
+
+def replaced(type_: Type, value: Any, by: Place) -> Any:
+    """The value with something else in place of each file and folder that it names. Raises ValueError as `copied`."""
+    return _placed(type_, value, by)
 
 
 def _placed(type_: Type, value: Any, place: Place) -> Any:

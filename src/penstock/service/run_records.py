@@ -82,6 +82,8 @@ def state_of(store: Store, run: RunRecord) -> str:
     the engine of a running run is gone."""
     if run.state == "stopped" and run.seq <= 1 and 0 <= time.time() - run.created < STARTING:
         return "starting"
+    if run.state == "stopped" and store.orders.of(run.number) is not None:
+        return "starting"  # a worker will take it
     if run.state in FINAL or run.state == "stopped":
         return run.state
     if owner_alive(store, run) is not False:

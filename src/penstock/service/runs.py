@@ -132,6 +132,9 @@ def own(store: Store, engine: str, run: RunRecord) -> RunRecord:
         raise RunConflict(owned_problem(store, current))
     found = store.runs.by_number(run.number)
     assert found is not None
+    if found.state in FINAL and run.state not in FINAL:  # its engine ended it after the caller looked, and let go of it
+        store.runs.release(run.number, engine, found.state)
+        raise RunConflict(Problem("P413", f"{run.id} is over: it {found.state}", f"penstock show {run.id}"))
     return found
 
 

@@ -64,7 +64,10 @@ class Submission:
         unit: str | None = None,
         queues: str | Path | None = None,
         scheduler: str = "",
+        person: str = "",
+        place: str = "",
     ) -> None:
+        """`person`: who submits it, if not the user of this process. `place`: the folder that its tasks run in, if not the current one."""
         workflow = override(workflow, queue, priority, unit)
         params = parameters.from_python(workflow, params)
         workflow, self._sizes = sized(workflow, params, scheduler)
@@ -73,6 +76,7 @@ class Submission:
         """The queue that was chosen for this run, if it is not the workflow's own."""
         self.queues = queues
         """A file with queues, to be applied before the run starts."""
+        self.person = person or user()
         with uninterrupted():
             self.links = links_of(workflow)
         if until:
@@ -91,7 +95,7 @@ class Submission:
         self.workflow = workflow
         self.params = {name: resolve(value, {}) for name, value in self.plan.params.items()}
         # A workflow of another system starts in the root folder of its images, not in the current folder.
-        self.options: dict[str, Any] = {"place": "/" if "format" in workflow.extra else os.getcwd()}
+        self.options: dict[str, Any] = {"place": "/" if "format" in workflow.extra else place or os.getcwd()}
         for name, value in (
             ("file", file),
             ("until", list(until)),
@@ -199,7 +203,7 @@ class Submission:
         there = any(makes_an_object(step) for step in self.workflow.steps)  # the queue may be the cluster's
         found = vet(replica, here, None if there else self.queue, elsewhere)
         rows = ((kind, text) for kind, _, _, text in queues.queue_objects())
-        return found + access.vet(rows, replica, plan, user())
+        return found + access.vet(rows, replica, plan, self.person)
 
     def _untracked(self, store: Store) -> tuple[Problem, ...]:
         """Parameters whose text names a file. It is said once: not if the last run had the same."""
@@ -219,7 +223,7 @@ class Submission:
             document,
             self.params,
             self.options,
-            user(),
+            self.person,
             time.time() if now is None else now,
             self.tracked,
         )

@@ -39,6 +39,8 @@ class Maintenance:
             "gc_workloads",
             "gc_locks",
             "gc_tracking",
+            "gc_orders",
+            "gc_submissions",
         ):
             self._db.write(name, (number,))
         self._db.write("gc_workflow", (run.digest,))

@@ -298,3 +298,73 @@ UPDATE tracking SET sender = '', until = 0 WHERE run = ? AND sender = ?
 
 -- name: gc_tracking
 DELETE FROM tracking WHERE run = ?
+
+-- name: runs_page
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE number < ? AND created >= ? ORDER BY number DESC LIMIT ?
+
+-- name: runs_page_of_workflow
+-- The narrowest filter comes first and has an index; the others are looked at row by row.
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE workflow = ? AND (CAST(? AS TEXT) IS NULL OR username = ?) AND (CAST(? AS TEXT) IS NULL OR state = ?) AND number < ?
+    AND created >= ? ORDER BY number DESC LIMIT ?
+
+-- name: runs_page_of_user
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE username = ? AND (CAST(? AS TEXT) IS NULL OR state = ?) AND number < ? AND created >= ? ORDER BY number DESC LIMIT ?
+
+-- name: runs_page_in_state
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE state = ? AND number < ? AND created >= ? ORDER BY number DESC LIMIT ?
+
+-- name: tasks_page
+SELECT task, step, state, attempt, key, started, ended, info
+FROM tasks WHERE run = ? AND task > ? AND (CAST(? AS TEXT) IS NULL OR step = ?) AND (CAST(? AS TEXT) IS NULL OR state = ?)
+ORDER BY task LIMIT ?
+
+-- name: put_order
+INSERT INTO work_orders (run, verb, data, at) VALUES (?, ?, ?, ?)
+ON CONFLICT (run) DO UPDATE SET verb = excluded.verb, data = excluded.data, at = excluded.at
+
+-- name: turn_order
+-- Only as it was seen: somebody may have asked for something else meanwhile.
+UPDATE work_orders SET verb = ?, data = ? WHERE run = ? AND verb = ? AND at = ?
+
+-- name: drop_order
+DELETE FROM work_orders WHERE run = ? AND verb = ? AND at = ?
+
+-- name: orders
+SELECT run, verb, data, at FROM work_orders ORDER BY run
+
+-- name: order_of
+SELECT run, verb, data, at FROM work_orders WHERE run = ?
+
+-- name: gc_orders
+DELETE FROM work_orders WHERE run = ?
+
+-- name: submission
+SELECT digest, run FROM submissions WHERE person = ? AND key = ?
+
+-- name: put_submission
+INSERT INTO submissions (person, key, digest, run, at) VALUES (?, ?, ?, ?, ?)
+
+-- name: gc_submissions
+DELETE FROM submissions WHERE run = ?
+
+-- name: put_token
+INSERT INTO tokens (id, digest, person, role, note, created, expires, revoked) VALUES (?, ?, ?, ?, ?, ?, ?, NULL)
+
+-- name: token
+SELECT id, digest, person, role, note, created, expires, revoked FROM tokens WHERE id = ?
+
+-- name: tokens
+SELECT id, digest, person, role, note, created, expires, revoked FROM tokens ORDER BY created, id
+
+-- name: revoke_token
+UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL
+
+-- name: put_audit
+INSERT INTO audit (at, person, token, verb, target, status) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: audit
+SELECT number, at, person, token, verb, target, status FROM audit WHERE number < ? ORDER BY number DESC LIMIT ?

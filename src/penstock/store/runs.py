@@ -87,6 +87,27 @@ class RunRepository:
             rows = self._db.rows("runs", (first, top))
         return [_run(row) for row in rows]
 
+    def page(
+        self,
+        limit: int,
+        before: int | None = None,
+        state: str | None = None,
+        workflow: str | None = None,
+        user: str | None = None,
+        since: float | None = None,
+    ) -> list[RunRecord]:
+        """The newest first, those with a lower number than `before`."""
+        tail = (NO_LIMIT if before is None else before, 0.0 if since is None else since, limit)
+        if workflow is not None:
+            rows = self._db.rows("runs_page_of_workflow", (workflow, user, user, state, state, *tail))
+        elif user is not None:
+            rows = self._db.rows("runs_page_of_user", (user, state, state, *tail))
+        elif state is not None:
+            rows = self._db.rows("runs_page_in_state", (state, *tail))
+        else:
+            rows = self._db.rows("runs_page", tail)
+        return [_run(row) for row in rows]
+
     def take(self, run: int, engine: str, expected: str | None) -> bool:
         """Makes `engine` the owner if `expected` is (None: nobody), or if it is the owner already."""
         if expected is None:
@@ -131,6 +152,12 @@ class RunRepository:
         else:
             rows = self._db.within("tasks_in", list(states), run, step, step, top, offset)
         return [_task(row) for row in rows]
+
+    def task_page(
+        self, run: int, limit: int, after: str = "", step: str | None = None, state: str | None = None
+    ) -> list[TaskRow]:
+        """By path, in the order of characters, those that come after a path."""
+        return [_task(row) for row in self._db.rows("tasks_page", (run, after, step, step, state, state, limit))]
 
     def task(self, run: int, path: str) -> TaskRow | None:
         return next(map(_task, self._db.rows("task", (run, path))), None)

@@ -15,11 +15,13 @@ from penstock.store.lock_policies import DEFAULT, LockPolicy, by_priority, find_
 from penstock.store.locks import LockRepository
 from penstock.store.maintenance import Maintenance
 from penstock.store.migrate import migrate, version
+from penstock.store.orders import OrderRepository
 from penstock.store.peers import PeerRepository
 from penstock.store.queues import QueueRepository
 from penstock.store.results import PendingClaims, ResultRepository
 from penstock.store.runs import RunRepository
 from penstock.store.session import Session
+from penstock.store.tokens import TokenRepository
 from penstock.store.tracking import TrackingRepository
 from penstock.urls import without_password
 
@@ -59,6 +61,8 @@ class Store:
         self.queues = QueueRepository(session)
         self.peers = PeerRepository(session, self.queues)
         self.tracking = TrackingRepository(session)
+        self.orders = OrderRepository(session)
+        self.tokens = TokenRepository(session)
         self.maintenance = Maintenance(session, self.runs)
 
     def __enter__(self) -> Self:

@@ -39,6 +39,11 @@ from penstock.cli.commands import options
     help="The backend for steps of a kind: container=process runs commands on this machine instead of in their image, "
     "function=inline calls functions in the engine's process. A backend alone is for steps of every kind.",
 )
+@click.option(
+    "--server",
+    metavar="URL",
+    help="Run it on a server: the address that penstock serve prints, or with PENSTOCK_TOKEN.  [default: PENSTOCK_SERVER]",
+)
 @options.quiet
 @options.output
 def run(
@@ -57,10 +62,11 @@ def run(
     queues: str | None,
     jobs: int | None,
     on: tuple[str, ...],
+    server: str | None,
     quiet: bool,
     output: str,
 ) -> None:
-    """Run the workflow in FILE on this machine and follow it.
+    """Run the workflow in FILE on this machine, or on a server, and follow it.
 
     Everything that happens is recorded in .penstock as it happens: after a crash, a kill or Ctrl-C the same command continues where
     it stopped. Steps whose code and inputs have not changed since an earlier run are not run again.
@@ -72,15 +78,35 @@ def run(
     can run them, otherwise, if you allow it when you are asked, as plain commands on this machine. --dry walks through any workflow without
     executing anything, to show its order, conditions and loops; its results are made up, and no later run reuses them.
 
+    With --server the workflow is sent with its code, and the files among its parameters; Ctrl-C leaves it running there.
+
     Ctrl-C once lets the running tasks finish and leaves the rest for later; twice ends them now."""
     from penstock.backends.registry import prestarted
     from penstock.settings import read
 
+    server = os.environ.get("PENSTOCK_SERVER", "") if server is None else server
     settings = read(jobs=jobs)
     if module:
         from penstock.service.workflows import of_module
 
         file = of_module(file)
+    if server:
+        from penstock.cli.foreground import ForegroundOptions
+        from penstock.cli.remote import run_there
+
+        asked = {
+            "until": until,
+            "fail_fast": fail_fast,
+            "fresh": fresh,
+            "dry": dry,
+            "queue": queue,
+            "priority": priority,
+        }
+        there = ForegroundOptions(
+            given=given, submission={**asked, "unit": unit, "queues": queues}, on=on, detach=detach
+        )
+        run_there(file, there, server, quiet, output)
+        return
     is_python = file.partition(":")[0].endswith(".py") and Path(file.partition(":")[0]).is_file()
     engine = os.urandom(16).hex() if is_python and not detach else ""
     # A worker takes as long to start as the engine takes to import, so it is started first.

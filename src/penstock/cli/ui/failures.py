@@ -10,6 +10,7 @@ from typing import Any
 from penstock.cli.ui import render
 from penstock.cli.ui.render import DIM, Line
 from penstock.graph.paths import parents, step_of
+from penstock.phrases import quoted
 from penstock.service.logs import log_text
 from penstock.service.views.reasons import failure_reason
 from penstock.settings import Settings
@@ -20,7 +21,6 @@ LAST = 6
 """Lines of a log."""
 _NO_RETRY = re.compile("P7(07|19) ")
 """A stored value is missing or damaged. It is the step that made it that has to run again, and retry does not do that."""
-_PLAIN = re.compile(r"[\w@./+:-]+\Z")
 
 Failure = tuple[str, Mapping[str, Any]]
 """A task's path and what is known: message, exit_code, exception, traceback, log."""
@@ -95,8 +95,3 @@ def _innermost_frame(traceback: str) -> str:
         return ""
     file, line, function, source = found[-1]
     return f"{render.near(file)}:{line} in {function}" + (f": {source.strip()}" if source else "")
-
-
-def quoted(word: str) -> str:
-    """For a shell: brackets have a meaning there."""
-    return word if _PLAIN.match(word) else "'" + word.replace("'", "'\\''") + "'"

@@ -20,6 +20,10 @@ from typing import Any
 import click
 
 from penstock.errors import Problem, UserError
+from penstock.phrases import clean as clean
+from penstock.phrases import duration as duration
+from penstock.phrases import listed as listed
+from penstock.phrases import plural as plural
 
 ROWS = 200
 """A terminal gets no more rows of a table than this."""
@@ -203,22 +207,6 @@ def trimmed(line: Line) -> Line:
 # -- words ------------------------------------------------------------------------------------------------------------
 
 
-def duration(seconds: float) -> str:
-    """12ms, 0.4s, 31s, 1m12s, 1h05m, 2d03h: about six characters at most."""
-    if seconds < 0.0995:
-        return f"{seconds * 1000:.0f}ms"
-    if seconds < 9.95:
-        return f"{seconds:.1f}s"
-    if seconds < 59.5:
-        return f"{seconds:.0f}s"
-    whole = int(seconds + 0.5)
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
-
-
 def when(at: float, now: float | None = None) -> str:
     """On a terminal `3m ago`; in a pipe date and time in full."""
     from datetime import datetime
@@ -232,27 +220,10 @@ def when(at: float, now: float | None = None) -> str:
     return f"{age:.0f}s ago"
 
 
-def plural(many: int, noun: str) -> str:
-    """`1 task`, `2 tasks`."""
-    return f"{many:,} {noun}{'s' if many != 1 else ''}"
-
-
-def listed(names: Sequence[str], most: int = 4) -> str:
-    """`a, b, c and 7 more`: all names, or one less than `most` and the number of the rest."""
-    if len(names) <= most:
-        return ", ".join(names)
-    return f"{', '.join(names[: most - 1])} and {len(names) - most + 1:,} more"
-
-
 def brief(value: Any) -> str:
     """A value in at most 40 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str) else value
     return text if len(text) <= 40 else text[:39] + "…"
-
-
-def clean(text: str) -> str:
-    """Text from a user's file, without characters that move the cursor or ring the bell."""
-    return "".join(char if char.isprintable() or char == " " else "·" for char in text)
 
 
 def near(file: str) -> str:

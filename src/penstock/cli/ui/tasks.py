@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from penstock.cli.ui import render
-from penstock.cli.ui.failures import last_lines, quoted
+from penstock.cli.ui.failures import last_lines
 from penstock.cli.ui.marks import STATES
 from penstock.cli.ui.render import DIM, Line, duration
 from penstock.cli.ui.values import shown_value
+from penstock.phrases import quoted
 from penstock.service.task_states import ACTIVE, BAD
 from penstock.service.views.reasons import failure_reason, reason_of
 from penstock.service.views.tasks import TaskView

@@ -1,4 +1,4 @@
-"""Runs as a list. Called by `penstock ls`."""
+"""Runs as a list. Called by `penstock ls`, and by the server, which has it in pages."""
 
 from __future__ import annotations
 
@@ -31,6 +31,38 @@ def runs_in(
         waiting = queued_runs(store)
         found = [(run, "queued" if is_queued(run, state, waiting) else state) for run, state in found]
     return [pair for pair in found if not states or pair[1] in states][:number]
+
+
+def page_of_runs(
+    store: Store,
+    limit: int,
+    before: int | None = None,
+    state: str | None = None,
+    workflow: str | None = None,
+    user: str | None = None,
+    since: float | None = None,
+) -> tuple[list[tuple[RunRecord, str]], int | None]:
+    """The newest first, with their states as users see them; and where the next page begins, if there is one. `state`: as users see it."""
+    from penstock.service.views.waiting import is_queued, queued_runs
+
+    recorded = _RECORDED.get(state, state) if state is not None else None
+    derived = recorded in ACTIVE
+    found: list[tuple[RunRecord, str]] = []
+    waiting: set[int] | None = None
+    while True:
+        rows = store.runs.page(limit + 1, before, recorded, workflow, user, since)
+        for run in rows:
+            if len(found) == limit:
+                return found, found[-1][0].number
+            shown = state_of(store, run)
+            if shown == "running":
+                waiting = queued_runs(store) if waiting is None else waiting
+                shown = "queued" if is_queued(run, shown, waiting) else shown
+            if state is None or shown == state:
+                found.append((run, shown))
+        if len(rows) <= limit or not (derived and state is not None):
+            return found, None
+        before = rows[-1].number
 
 
 def run_data(run: RunRecord, state: str, orphans: Iterable[Orphan] = ()) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def why(store: Store, run: RunRecord, path: str = "", home: Path | None = None) 
     running = sum(row.state == "running" and row.step not in calls and not row.info.get("waits") for row in rows)
     waits: list[Wait] = []
     if state in IDLE:
-        waits.append(Wait("", "engine", reason={"state": state, **_orphans(run, state, home)}))
+        waits.append(Wait("", "engine", reason={"state": state, **_order(store, run), **_orphans(run, state, home)}))
     elif state not in FINAL:
         exits = _exits(workflow, outline)
         every = [_ready_steps(wait, outline) for wait in queue_waits(store, run, workflow, outline, events)]
@@ -107,6 +107,15 @@ def why(store: Store, run: RunRecord, path: str = "", home: Path | None = None) 
         ],
         row.state if row is not None and row.ended is not None else _ended(nodes),
     )
+
+
+def _order(store: Store, run: RunRecord) -> dict[str, Any]:
+    """What workers are to do about a run that no engine has."""
+    order = store.orders.of(run.number)
+    if order is None:
+        return {}
+    problem = order.data.get("problem")
+    return {"ordered": order.verb, **({"problem": problem["message"]} if problem else {})}
 
 
 def _handed_on(wait: PastWait, outline: Outline) -> PastWait:

@@ -1,0 +1,162 @@
+"""A server or a worker in this process, until a signal ends it. Called by the commands serve and worker, which import it when they run."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+from penstock import __version__
+from penstock.cli.ui import render
+from penstock.errors import Problem, UserError
+from penstock.service import stores, tokens
+from penstock.service.submission import user
+from penstock.service.workers import Worker
+from penstock.settings import Settings
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def work(settings: Settings, quiet: bool) -> None:
+    worker = Worker(settings, _say(quiet))
+    signals = _Signals(worker.stop, worker.abandon)
+    with signals:
+        worker.start()
+        if not quiet:
+            render.note(f"working for {stores.name_of(settings)} with {settings.jobs} jobs; Ctrl-C ends")
+        while not worker.join(0.2):
+            pass
+    if worker.failure is not None:
+        raise worker.failure
+
+
+def serve(
+    settings: Settings,
+    host: str,
+    port: int,
+    names: Sequence[str],
+    browser: bool,
+    with_worker: bool,
+    with_token: bool,
+    quiet: bool,
+) -> None:
+    """Raises UserError."""
+    try:
+        import uvicorn
+
+        from penstock.server.app import Server
+    except ImportError as error:
+        fix = "pip install 'penstock[server]'"
+        raise UserError(Problem("P947", f"what a server needs is not installed ({error.name})", fix)) from None
+    stores.prepare(settings)
+    own = text = None
+    if with_token:
+        own, text = tokens.made(user() or "owner", "admin", time.time())
+    worker = Worker(settings, _say(quiet)) if with_worker else None
+    listening = _listen(host, port)
+    where, bound = listening.getsockname()[:2]
+    hosts = {*LOOPBACK, *(one.lower() for one in names), f"[{where}]" if ":" in where else where}
+    log = None if quiet else _line
+    app = Server(settings, hosts, own, worker, log, __version__)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=10, lifespan="on"
+    )
+    server = uvicorn.Server(config)
+
+    def stop() -> None:
+        app.feeds.hang_up()
+        if worker is not None:
+            worker.stop()
+        server.should_exit = True
+
+    def abandon() -> None:
+        if worker is not None:
+            worker.abandon()
+        server.force_exit = True
+
+    shown = (
+        names[0]
+        if names
+        else "localhost"
+        if where in ("127.0.0.1", "0.0.0.0")
+        else hosts and (f"[{where}]" if ":" in where else where)
+    )
+    address = f"http://{shown}:{bound}/" + (f"login?token={text}" if text else "")
+    with _Signals(stop, abandon), listening:
+        thread = threading.Thread(
+            target=_announce, args=(server, address, browser, stores.name_of(settings)), daemon=True
+        )
+        thread.start()
+        _run(server, listening)
+    if worker is not None:
+        worker.join()
+        if worker.failure is not None:
+            raise worker.failure
+
+
+def _run(server: Any, listening: socket.socket) -> None:
+    """Without the signal handlers of uvicorn: ours end the worker, too."""
+    import asyncio
+
+    async def main() -> None:
+        await server._serve([listening])
+
+    asyncio.run(main())
+
+
+def _announce(server: Any, address: str, browser: bool, store: str) -> None:
+    while not server.started:
+        if server.should_exit:
+            return
+        time.sleep(0.01)
+    render.data(address)
+    sys.stdout.flush()
+    render.note(f"serving {store}; Ctrl-C ends")
+    if browser:
+        import webbrowser
+
+        webbrowser.open(address)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Raises UserError."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        found = socket.socket(family)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+    except OSError as error:
+        fix = "choose another port: --port 8081, or --port 0 for any that is free"
+        raise UserError(Problem("P948", f"cannot listen at {host}:{port}: {error.strerror or error}", fix)) from None
+    return found
+
+
+def _line(text: str) -> None:
+    render.note(text)
+
+
+def _say(quiet: bool) -> Any:
+    return (lambda line: None) if quiet else render.note
+
+
+class _Signals:
+    """SIGINT and SIGTERM: the first time `stop`, the second time `abandon`."""
+
+    def __init__(self, stop: Any, abandon: Any) -> None:
+        self._calls = [stop, abandon]
+
+    def __enter__(self) -> None:
+        self._before = {one: signal.signal(one, self._handle) for one in (signal.SIGINT, signal.SIGTERM)}
+
+    def __exit__(self, *_: object) -> None:
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        call = self._calls.pop(0) if len(self._calls) > 1 else self._calls[0]
+        call()

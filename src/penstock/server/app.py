@@ -1,0 +1,149 @@
+"""The parts of the server, put together. Called by `penstock serve`, and by tests.
+
+    app = make(settings, hosts=["127.0.0.1"], own=token, worker=Worker(...))
+
+`GET /api/v1/openapi.json` describes the API.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from penstock.errors import Problem, UserError
+from penstock.server import pages
+from penstock.server.access import AccessGate
+from penstock.server.api import blobs, people, queues, runs, state, verbs
+from penstock.server.counted import Counted
+from penstock.server.feeds import Feeds
+from penstock.server.guard import Guard, Tagged
+from penstock.server.problems import answer, status_of
+from penstock.server.threads import StoreThreads
+from penstock.service import stores
+from penstock.service.workers import Worker
+from penstock.settings import Settings
+from penstock.store.tokens import AccessToken
+
+API = "/api/v1"
+ROUTERS: tuple[tuple[str, APIRouter], ...] = (
+    *((API, one.router) for one in (runs, queues, verbs, blobs, people, state)),
+    ("", state.health),
+    *(("", router) for router in pages.ROUTERS),
+)
+"""All that the server answers, but for static files. A test goes through their routes."""
+_FIX = "see the OpenAPI document at /api/v1/openapi.json"
+
+
+class Server:
+    """An ASGI application. `own`: the token of a server that runs for one person. `worker`: executes what is submitted, in this process; if
+    there is none, `penstock worker` does. `log`: gets a line for each request."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        hosts: Collection[str],
+        own: AccessToken | None = None,
+        worker: Worker | None = None,
+        log: Callable[[str], None] | None = None,
+        version: str = "0",
+    ) -> None:
+        self.settings = settings
+        self.worker = worker
+        self.threads = StoreThreads(settings)
+        self.feeds = Feeds(settings, self.threads)
+        self.counted = Counted(log)
+        self.app = self._made(own, version)
+        self._around: ASGIApp = self.counted.around(Guard(Tagged(self.app), hosts, f"{API}/blobs/"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._around(scope, receive, send)
+
+    def _made(self, own: AccessToken | None, version: str) -> FastAPI:
+        app = FastAPI(
+            title="Penstock",
+            version=version,
+            description="Runs and queues. Errors are RFC 9457 problems with a code and the fix.",
+            openapi_url=f"{API}/openapi.json",
+            docs_url=None,
+            redoc_url=None,
+            lifespan=self._lifespan,
+            redirect_slashes=False,
+        )
+        for prefix, router in ROUTERS:
+            app.include_router(router, prefix=prefix)
+        app.mount("/static", StaticFiles(directory=pages.STATIC), name="static")
+        app.state.settings = self.settings
+        app.state.threads = self.threads
+        app.state.feeds = self.feeds
+        app.state.worker = self.worker
+        app.state.counted = self.counted
+        app.state.nudge = self.worker.nudge if self.worker is not None else lambda: None
+        app.state.gate = AccessGate(self.threads, self._key(), own)
+        app.add_exception_handler(UserError, _user_error)
+        app.add_exception_handler(RequestValidationError, _not_valid)
+        app.add_exception_handler(HTTPException, _http_error)
+        app.add_exception_handler(Exception, _internal)
+        return app
+
+    def _key(self) -> bytes:
+        """Signs cookies: the same for all servers of a store. Known to whoever can read the store."""
+        with stores.open_or_create(self.settings) as store:
+            return bytes.fromhex(store.note("cookie-key") or store.note("cookie-key", os.urandom(32).hex()))
+
+    @asynccontextmanager
+    async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        self.threads.start()
+        self.feeds.start()
+        if self.worker is not None:
+            self.worker.start()
+        try:
+            yield
+        finally:
+            self.feeds.close()
+            if self.worker is not None:
+                self.worker.stop()
+            self.threads.close()
+
+
+async def _user_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, UserError)
+    return pages.shown(request, status_of(error), error.problems) or answer(status_of(error), error.problems)
+
+
+async def _not_valid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [
+        Problem("P946", f"{_place(one['loc'])}: {one['msg']}", _FIX, where=_place(one["loc"]))
+        for one in error.errors()[:20]
+    ]
+    return pages.shown(request, 400, found) or answer(400, found)
+
+
+def _place(parts: Any) -> str:
+    return ".".join(str(one) for one in parts)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """What the framework refuses by itself: unknown paths, methods."""
+    assert isinstance(error, HTTPException)
+    phrase = HTTPStatus(error.status_code).phrase.lower()
+    found = [Problem("P946", f"{request.method} {request.url.path[:200]}: {phrase}", _FIX)]
+    made = pages.shown(request, error.status_code, found) or answer(error.status_code, found)
+    for name, value in (error.headers or {}).items():
+        made.headers[name] = value
+    return made
+
+
+async def _internal(request: Request, error: Exception) -> Response:
+    found = [Problem("P500", "internal error in the server", "see its log; please report it with what you did")]
+    return pages.shown(request, 500, found) or answer(500, found)
