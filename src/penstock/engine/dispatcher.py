@@ -154,7 +154,7 @@ class Dispatcher:
             inputs=task.inputs,
             bundle=run.bundle,
             working_directory=run.place,
-            queue=_queue_elsewhere(run, task),
+            queue=_queue_elsewhere(run, task) if isinstance(task.action, Resource) else "",
             counted=self._quota is not None and self._quota.counts_pods and task.permit is not None,
         )
 
@@ -514,7 +514,7 @@ class Dispatcher:
 
 def _queue_elsewhere(run: ActiveRun, task: Task) -> str:
     """The queue that what a resource step makes goes into on its cluster: that of the run, if no quota is held for the task here."""
-    if not isinstance(task.action, Resource) or task.state.permits is not None or task.state.exempt:
+    if task.state.permits is not None or task.state.exempt:
         return ""
     return task.step.queue or run.state.blueprint.workflow.queue or ""
 
