@@ -179,7 +179,7 @@ class ActiveRun:
         self.log(kind, path, _encode(data) if data else "{}")
 
     def row(self, task: Task, state: str, info: str = "{}", over: bool = False) -> None:
-        own = execution(task)
+        own: Execution = task.execution or execution(task)
         before = own.shown
         own.state = own.shown = state
         self.count(task.step_path, before, state, called=task.state.plan.inner is not None)
