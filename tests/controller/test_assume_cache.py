@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.controller import workload as kueue
 from penstock.controller.cluster import assume_cache as assume_cache_module
 from penstock.controller.cluster.assume_cache import ASSUMED, AssumeCache, moves
 from penstock.controller.cluster.main import Controller
@@ -33,6 +34,7 @@ from penstock.controller.objects import (
     name_of,
     uid_of,
 )
+from penstock.controller.workload import OwnWorkload
 from tests.controller.model import NS, Cluster, control
 from tests.controller.toy_engine.penstock_toy import SEQUENCES, ToyEngine
 
@@ -231,6 +233,17 @@ def test_while_a_worker_moves_room_the_webhook_lets_nothing_go(kind: str) -> Non
     desk.controller.assume_cache.settled(KEY)
     if kind == "reclaim":
         assert desk.free(desk.new()), "the write was put off: nothing was given back"
+
+
+def test_that_pods_run_or_are_lost_moves_no_room() -> None:
+    """Pods that come while it is written do not keep their gates for it: each would need a write of its own."""
+    there = OwnWorkload(Desk(2).cluster.of("workloads")[0])
+    assert not any(map(moves, (kueue.pods_ready(there, 1.0), kueue.pods_lost(there, "x", 1.0))))
+    back = kueue.reclaim(there, {"main": 1})
+    assert back is not None
+    assert all(
+        map(moves, (back, kueue.finish(there, "", "x", 1.0), kueue.respond(there, 1.0), kueue.delete(there, "x")))
+    )
 
 
 def test_the_webhook_looks_only_when_no_worker_decides() -> None:

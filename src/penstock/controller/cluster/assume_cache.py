@@ -21,7 +21,18 @@ from penstock.controller.admit import PodAdmitter, admit_pod
 from penstock.controller.cluster.run import Key
 from penstock.controller.core import Seen, reconcile, unreadable
 from penstock.controller.coverage import Assumed, is_gated
-from penstock.controller.objects import PODS, WORKLOADS, Object, ReconcilePlan, Write, annotations_of, name_of, uid_of
+from penstock.controller.objects import (
+    PODS,
+    WORKLOADS,
+    Object,
+    ReconcilePlan,
+    Write,
+    annotations_of,
+    holds,
+    name_of,
+    part,
+    uid_of,
+)
 
 ASSUMED = 10.0
 """Seconds for which a pod that the webhook let go counts, if it is not seen. Most are seen within milliseconds; one that never comes was refused by somebody."""
@@ -216,5 +227,9 @@ class AssumeCache:
 
 
 def moves(write: Write) -> bool:
-    """Does it let a pod go, or change what a Workload holds?"""
-    return write.verb != "create" and write.resource in (PODS, WORKLOADS)
+    """Does it let a pod go, or change what a Workload holds? That its pods run, or are lost, changes nothing of that."""
+    if write.verb == "create" or write.resource not in (PODS, WORKLOADS):
+        return False
+    status = part(write.body, "status")
+    tells_only = write.resource == WORKLOADS and write.subresource == "status" and status.keys() == {"conditions"}
+    return not tells_only or holds(write.body, "Finished")
