@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -352,3 +353,8 @@ def test_the_wrapper_hands_the_end_on(tmp_path: Path) -> None:
         assert process.stdout is not None and process.stdout.readline() == "up\n"
         process.terminate()
         assert process.stdout.readline() == "ended\n" and process.wait(20) == 9
+
+
+def test_the_wrapper_hands_on_an_end_that_came_before_the_command(tmp_path: Path) -> None:
+    script = wrapper([], "").replace('"$@" &', 'kill -TERM $$; "$@" &')
+    assert shell(script, tmp_path, "sleep", "60").returncode == 128 + signal.SIGTERM

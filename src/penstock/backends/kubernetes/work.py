@@ -386,7 +386,8 @@ class _Command:
 
 def wrapper(copies: list[tuple[str, str]], printed: str) -> str:
     """Shell that runs its arguments, hands SIGTERM on, and copies what they left. Needs sh, mkdir and cp; for `printed` mkfifo and tee."""
-    lines = ["trap 'kill -TERM $task 2>/dev/null' TERM"]
+    # The end may be asked for before there is a process to hand it to.
+    lines = ["task= ended=", """trap 'if [ -n "$task" ]; then kill -TERM $task 2>/dev/null; else ended=1; fi' TERM"""]
     for path, place in copies:
         lines.append(
             f"mkdir -p {shlex.quote(posixpath.dirname(path))} {shlex.quote(posixpath.dirname(f'{INSIDE}/{place}'))}"
@@ -401,6 +402,7 @@ def wrapper(copies: list[tuple[str, str]], printed: str) -> str:
         lines.append(f'"$@" > {pipe} & task=$!')
     else:
         lines.append('"$@" & task=$!')
+    lines.append('[ -z "$ended" ] || kill -TERM $task 2>/dev/null')
     lines.append("while :; do wait $task; code=$?; kill -0 $task 2>/dev/null || break; done")
     if printed:
         lines.append("wait $tee")
