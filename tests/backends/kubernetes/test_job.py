@@ -355,6 +355,8 @@ def test_the_wrapper_hands_the_end_on(tmp_path: Path) -> None:
         assert process.stdout.readline() == "ended\n" and process.wait(20) == 9
 
 
-def test_the_wrapper_hands_on_an_end_that_came_before_the_command(tmp_path: Path) -> None:
-    script = wrapper([], "").replace('"$@" &', 'kill -TERM $$; "$@" &')
+@pytest.mark.parametrize("moment", ['"$@" &', "task=$!", "mkdir -p"])
+def test_the_wrapper_hands_on_an_end_that_comes_early(tmp_path: Path, moment: str) -> None:
+    """Before there is a command, as it is started, and before its number is known."""
+    script = wrapper([("/out/m", "collected/0/m")], "").replace(moment, f"kill -TERM $$; {moment}", 1)
     assert shell(script, tmp_path, "sleep", "60").returncode == 128 + signal.SIGTERM

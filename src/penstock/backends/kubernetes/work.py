@@ -398,11 +398,14 @@ def wrapper(copies: list[tuple[str, str]], printed: str) -> str:
         lines.append(
             f"mkdir -p {shlex.quote(posixpath.dirname(f'{INSIDE}/{printed}'))} && rm -f {pipe} && mkfifo {pipe} || exit 126"
         )
+        lines.append('[ -z "$ended" ] || exit 143')
         lines.append(f"tee {target} < {pipe} & tee=$!")
         lines.append(f'"$@" > {pipe} & task=$!')
     else:
+        lines.append('[ -z "$ended" ] || exit 143')
         lines.append('"$@" & task=$!')
-    lines.append('[ -z "$ended" ] || kill -TERM $task 2>/dev/null')
+    # A process that has just been forked loses a signal: it is given a moment.
+    lines.append('[ -z "$ended" ] || { sleep 0.1; kill -TERM $task; } 2>/dev/null')
     lines.append("while :; do wait $task; code=$?; kill -0 $task 2>/dev/null || break; done")
     if printed:
         lines.append("wait $tee")
