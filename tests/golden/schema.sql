@@ -4,11 +4,22 @@ CREATE INDEX locks_in_line ON locks (name, held, rank, run, number);
 CREATE INDEX outbox_by_state ON outbox (state, next_at);
 CREATE INDEX runs_by_digest ON runs (digest);
 CREATE INDEX runs_by_state ON runs (state, number);
+CREATE INDEX runs_by_user ON runs (username, number);
 CREATE INDEX runs_by_workflow ON runs (workflow, number);
+CREATE INDEX submissions_by_run ON submissions (run);
 CREATE INDEX waiters_by_engine ON waiters (engine);
 CREATE INDEX workloads_by_engine ON workloads (engine);
 CREATE INDEX workloads_by_run ON workloads (run);
 CREATE INDEX workloads_by_version ON workloads (version);
+CREATE TABLE audit (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at DOUBLE PRECISION NOT NULL,
+    person TEXT NOT NULL,
+    token TEXT NOT NULL,
+    verb TEXT NOT NULL,
+    target TEXT NOT NULL,
+    status BIGINT NOT NULL
+);
 CREATE TABLE counters (
     name TEXT PRIMARY KEY,
     value BIGINT NOT NULL
@@ -99,6 +110,14 @@ CREATE TABLE runs (
     outputs TEXT
 );
 CREATE TABLE sqlite_sequence(name,seq);
+CREATE TABLE submissions (
+    person TEXT NOT NULL,
+    key TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    run BIGINT NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (person, key)
+);
 CREATE TABLE tasks (
     run BIGINT NOT NULL,
     task TEXT NOT NULL,
@@ -111,6 +130,16 @@ CREATE TABLE tasks (
     info TEXT NOT NULL,
     PRIMARY KEY (run, task)
 ) WITHOUT ROWID;
+CREATE TABLE tokens (
+    id TEXT PRIMARY KEY,
+    digest TEXT NOT NULL,
+    person TEXT NOT NULL,
+    role TEXT NOT NULL,
+    note TEXT NOT NULL,
+    created DOUBLE PRECISION NOT NULL,
+    expires DOUBLE PRECISION,
+    revoked DOUBLE PRECISION
+);
 CREATE TABLE tracking (
     run BIGINT PRIMARY KEY,
     url TEXT NOT NULL,
@@ -128,6 +157,12 @@ CREATE TABLE waiters (
     failure TEXT,
     PRIMARY KEY (key, run, task)
 );
+CREATE TABLE work_orders (
+    run BIGINT PRIMARY KEY,
+    verb TEXT NOT NULL,
+    data TEXT NOT NULL,
+    at DOUBLE PRECISION NOT NULL
+);
 CREATE TABLE workflows (
     digest TEXT PRIMARY KEY,
     document TEXT NOT NULL
@@ -140,4 +175,4 @@ CREATE TABLE workloads (
     state TEXT NOT NULL,
     document TEXT NOT NULL
 );
--- version 4
+-- version 5
