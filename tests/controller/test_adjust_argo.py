@@ -9,7 +9,7 @@ import pytest
 
 from penstock.controller.engine import Adjusted
 from penstock.controller.engines.argo import ENGINE
-from penstock.controller.names import QUEUE
+from penstock.controller.names import QUEUE, QUEUED
 from penstock.errors import DocumentError
 from tests.controller.engine_objects import Shelf
 
@@ -98,6 +98,14 @@ def test_a_template_names_its_queue_and_its_stage_waits_there() -> None:
     assert told(made)["main[1]"]["queue"] == "gpus" and "queue" not in told(made)["main[0]"]
     assert labels_in(made, "b") == {"penstock/queue": "gpus", "theirs": "x"}
     assert "penstock/queues" not in made.object["metadata"]["annotations"], "its pods say it"
+
+
+@pytest.mark.parametrize("label", [QUEUE, QUEUED])
+def test_a_template_that_names_nothing_does_not_take_the_queue_from_its_pods(label: str) -> None:
+    template = leaf("train")
+    template["metadata"] = {"labels": {label: "", "mine": "x"}}
+    made = adjusted(flow(templates=[main(["train"]), template]))
+    assert labels_in(made, "train") == {"mine": "x"}
 
 
 def test_a_copy_of_a_queued_workflow_keeps_the_queues_of_its_templates() -> None:

@@ -112,10 +112,10 @@ def warnings_of(derived: StaticStages, unit: Unit, queue: str, queues: Mapping[s
 
 
 def label_templates(gated: dict[str, Any]) -> None:
-    """Kueue's label on templates becomes ours."""
+    """Kueue's label on templates becomes ours. One that names nothing goes: it would take the place of the workflow's own in the pods."""
     for _, template in templates_in(gated):
         said = part(template, "metadata", "labels")
         if isinstance(template, dict) and (names.QUEUE in said or names.QUEUED in said):
             kept = {k: v for k, v in said.items() if k not in (names.QUEUE, names.QUEUED)}
-            labels = kept | {names.QUEUED: _named(template)}
+            labels = kept | ({names.QUEUED: queue} if (queue := _named(template)) else {})
             template["metadata"] = {**part(template, "metadata"), "labels": labels}
