@@ -310,7 +310,7 @@ def test_warm_jobs_that_were_listed_are_known_before_the_watch_begins() -> None:
         api.stop()
 
 
-def test_what_an_heir_has_not_seen_yet_is_not_taken_for_gone(
+def test_what_the_next_engine_has_not_seen_yet_is_not_taken_for_gone(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lists of its watches come late. A Job that is in none of them is no Job that was deleted: its call would be made twice."""
