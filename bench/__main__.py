@@ -9,12 +9,36 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench import admission, controller, formats, kubernetes, peers, planning, running, startup, testbed
+from bench import (
+    admission,
+    controller,
+    formats,
+    kubernetes,
+    peers,
+    planning,
+    running,
+    server,
+    serving,
+    startup,
+    testbed,
+)
 from bench.measure import Figure
 
 PARTS = {
     part.__name__.rpartition(".")[2]: part
-    for part in (startup, running, peers, planning, formats, admission, testbed, controller, kubernetes)
+    for part in (
+        startup,
+        running,
+        peers,
+        planning,
+        formats,
+        admission,
+        server,
+        serving,
+        testbed,
+        controller,
+        kubernetes,
+    )
 }
 
 

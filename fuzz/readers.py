@@ -1,6 +1,6 @@
 """`make fuzz`: every reader of foreign text against hostile bytes, guided by coverage (atheris). Only a UserError is an answer.
 
-python fuzz/readers.py TARGET [SEEDS…] [-max_total_time=60]     TARGET: documents, expressions, gates
+python fuzz/readers.py TARGET [SEEDS…] [-max_total_time=60]     TARGET: documents, expressions, gates, states
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ with atheris.instrument_imports(include=["penstock"]):
     from penstock.expressions.parse import Expr, ExpressionError, reference
     from penstock.formats import registry
     from penstock.formats.argo.language import depends, tags, translate, when
+    from penstock.formats.asl.language import jsonata, payload
+    from penstock.formats.asl.language.failures import StateFailure
+    from penstock.formats.asl.language.scope import Scope
     from penstock.formats.documents import Library, read_text
     from penstock.formats.gates.documents import gate_documents, ungate_documents
     from penstock.formats.tekton import variables
@@ -76,7 +79,27 @@ def expressions(data: bytes) -> None:
             continue
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"documents": documents, "expressions": expressions, "gates": gates}
+def states(data: bytes) -> None:
+    """Paths, calls and expressions of state machines, on a little data."""
+    text = data.decode("utf-8", "replace")
+    given = {"a": [1, {"b": "x"}, [None, True]], "n": 2}
+    for evaluated in (
+        lambda: payload.value_of(text, given, Scope(), "x.$"),
+        lambda: payload.placed(text, given, 1),
+        lambda: jsonata.evaluate(f"{{% {text} %}}", {"input": given}, Scope(), "Output"),
+    ):
+        try:
+            evaluated()
+        except StateFailure:
+            continue
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "documents": documents,
+    "expressions": expressions,
+    "gates": gates,
+    "states": states,
+}
 
 if __name__ == "__main__":
     target = TARGETS[sys.argv[1]]

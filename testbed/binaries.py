@@ -60,6 +60,7 @@ PROGRAMS = {
         Program("ray-operator", "ray", "github.com/ray-project/kuberay/ray-operator"),
         Program("mpi-operator", "mpi", "github.com/kubeflow/mpi-operator/cmd/mpi-operator"),
         Program("versitygw", "s3", "github.com/versity/versitygw/cmd/versitygw"),
+        Program("helm", "helm", "helm.sh/helm/v3/cmd/helm"),
     )
 }
 # A module's archive cannot hold symbolic links, so files that are links in a project's own tree are missing from it. Link and target, by program.
@@ -70,8 +71,8 @@ LINKS = {
         "workflow/executor/osspecific/signal_darwin.go",
     )
 }
-BESIDE = ("versitygw",)
-"""Programs that are no part of a Kubernetes; see s3.py."""
+BESIDE = ("versitygw", "helm")
+"""Programs that are no part of a Kubernetes; see s3.py, and tests/deploy, which renders the charts."""
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 
 

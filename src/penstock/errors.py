@@ -106,6 +106,18 @@ class StoreError(UserError):
     exit_code: ClassVar[int] = 1
 
 
+class RunConflict(UserError):
+    """The run is in a state in which this cannot be done."""
+
+
+class NotSignedIn(UserError):
+    """Nobody, or somebody whose token is of no use."""
+
+
+class NotAllowed(UserError):
+    """This person may not do this."""
+
+
 class NotFound(UserError):
     """There is nothing with this name."""
 

@@ -24,6 +24,19 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
 
 
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+
+
+def seconds_in(text: str) -> float | None:
+    """`30m`, `2d`, `1h30m` -> seconds. None: it is no duration."""
+    plain = text.strip().lower()
+    parts = _PART.findall(plain)
+    if not parts or "".join(number + unit for number, unit in parts) != plain:
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
 def plural(many: int, noun: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{many:,} {noun}{'s' if many != 1 else ''}"

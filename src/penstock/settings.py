@@ -40,6 +40,11 @@ class Settings:
     """Bytes that are read into memory of one output. $PENSTOCK_LARGEST_VALUE; None: the default of artifacts.regular."""
     largest_file: int | None = None
     """Bytes of a file or folder that is an output. $PENSTOCK_LARGEST_FILE; None: the default of artifacts.regular."""
+    submissions: int = 600
+    """How many runs may be submitted to a server with one token, a minute; 0: any number. $PENSTOCK_SUBMISSIONS."""
+    server: str = field(default="", repr=False)
+    """The address of the server whose runs, queues and files are meant, instead of those here; may have a token in it. Set by whoever takes
+    --server (see service.remote_store): never read from the environment, so that a server and its workers do not ask themselves."""
 
     @property
     def queues_pods(self) -> str:
@@ -75,6 +80,7 @@ def read(
         scheduler=_scheduler(env),
         largest_value=size_in(env, "PENSTOCK_LARGEST_VALUE"),
         largest_file=size_in(env, "PENSTOCK_LARGEST_FILE"),
+        submissions=_submissions(env),
     )
 
 
@@ -120,6 +126,16 @@ def _scheduler(env: Mapping[str, str]) -> str:
 
         scheduler(name)
     return name
+
+
+def _submissions(env: Mapping[str, str]) -> int:
+    text = env.get("PENSTOCK_SUBMISSIONS", "").strip()
+    if not text:
+        return 600
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        return int(text)
+    fix = "set it to how many runs may be submitted with one token in a minute; 0: any number"
+    raise UserError(Problem("P974", f"PENSTOCK_SUBMISSIONS is {text[:40]!r}, which is not a number", fix))
 
 
 def _jobs(env: Mapping[str, str], given: int | None) -> int:

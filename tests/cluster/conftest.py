@@ -28,8 +28,6 @@ class Beds:
 
     def get(self, *names: str, nodes: int = 1, **options: Any) -> Testbed:
         what = ", ".join(names) or "control plane"
-        if time.time() > float(os.environ.get("PENSTOCK_CLUSTER_DEADLINE", "inf")):
-            pytest.skip(f"{what}: the time for the tests is spent")
         if absent := binaries.missing(programs(names)):
             pytest.skip(f"{what}: not built: {', '.join(absent)}")
         key = json.dumps([sorted(names), nodes, options], sort_keys=True)
@@ -61,6 +59,21 @@ def testbed(request: pytest.FixtureRequest) -> Iterator[Callable[..., Testbed]]:
     yield _beds.get
     for key in list(_beds.running):
         _beds.stop(key, keep=bool(request.session.testsfailed))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.time() > float(os.environ.get("PENSTOCK_CLUSTER_DEADLINE", "inf")):
+        pytest.skip("the time for the tests is spent")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if told := getattr(session.config, "workeroutput", None):  # in a process of several
+        told["kept_logs"] = _beds.kept_logs
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _beds.kept_logs += getattr(node, "workeroutput", {}).get("kept_logs", [])
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

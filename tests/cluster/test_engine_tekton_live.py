@@ -74,7 +74,8 @@ def test_a_stage_is_stopped_and_continues(bed: Testbed, ns: str, like_a_kubelet:
     if like_a_kubelet:
         it.keep(running)
     sent = it.stop("slow", between=lambda: it.end_like_a_kubelet(running))
-    assert {one.resource.kind for one in sent} == {"TaskRun"}
+    deleted = {one.name for one in sent if (one.verb, one.resource.kind) == ("delete", "TaskRun")}
+    assert deleted == {"two-slow"} and {one.resource.kind for one in sent} == {"TaskRun", "Pod"}
     held = it.reach("slow", "held")
     assert held.finished == (0,) and it.stage("fast").finished == (1,)
     anew = task_runs(bed, ns)["slow"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,31 @@ def test_a_trigger_decides_over_outcomes() -> None:
     )
     assert states(run_virtually(flow(step("a"), step("b"), asked), script=by_step(b=FAILED)))["c"] == "succeeded"
     assert states(run_virtually(flow(step("a"), step("b"), asked)))["c"] == "omitted"
+
+
+def test_a_handler_reads_what_a_step_failed_with() -> None:
+    handler = step("mend", Edge("a", ANY), inputs=given(error="=steps.a.error"))
+    report = run_virtually(flow(step("a"), handler), script=by_step(a=ValueError("no rows")))
+    assert report.backend.specs[-1].inputs == {"error": {"name": "ValueError", "message": "ValueError: no rows"}}
+    report = run_virtually(flow(step("a"), handler))
+    assert report.backend.specs[-1].inputs == {"error": {}}
+    late = run_virtually(flow(step("a", timeout=5), handler), script=by_step(a=50))
+    assert late.backend.specs[-1].inputs["error"]["name"] == "TimeoutError"
+
+
+def test_a_step_waits_until_a_time_and_then_its_outputs_have_their_defaults() -> None:
+    asked = Output(name="answer", type=types.ANY, default="none")
+    wait = step("wait", action=Suspend(until=Expr.of("params.at")), outputs=(asked,))
+    last = step("last", inputs=given(answer="=steps.wait.outputs.answer"))
+    work = flow(wait, last, params=(Parameter(name="at"),))
+    past = run_virtually(work, params={"at": "1901-01-01T00:00:00Z"})
+    assert past.seconds == 0
+    assert past.backend.specs[-1].inputs == {"answer": "none"}
+    clock = VirtualClock()
+    later = datetime.fromtimestamp(clock.now() + 3600, UTC).isoformat()
+    assert run_virtually(work, params={"at": later}, clock=clock).seconds == pytest.approx(3600)
+    wrong = run_virtually(work, params={"at": "tomorrow"})
+    assert states(wrong)["wait"] == "errored"
 
 
 def test_a_condition_that_does_not_hold_skips_the_step_and_its_default_stands_in() -> None:

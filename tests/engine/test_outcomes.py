@@ -29,6 +29,7 @@ from penstock.graph.model import (
     Cache,
     Edge,
     Enough,
+    EnoughTasks,
     ForEach,
     Input,
     Nested,
@@ -592,3 +593,59 @@ def test_a_place_is_kept_for_nobody_who_waits_in_line(tmp_path: Path) -> None:
     assert most(yard) == 2
     assert yard.clock.elapsed < 62
     assert yard.left() == []
+
+
+# -- enough of a for-each ------------------------------------------------------------------------------------------------
+
+
+def counted(beyond: Any, **fields: Any) -> ForEach:
+    enough = EnoughTasks(when=E("outputs.found != 0"), beyond=beyond)
+    return ForEach(axes=({"x": (0, 1, 2, 3, 0)},), enough=enough, **fields)
+
+
+def finds(order: AttemptSpec) -> Any:
+    """The task with the number 3 takes long."""
+    number = order.inputs.get("x", 0)
+    return (60.0 if number == 3 else 1.0 + number, {"found": number})
+
+
+@pytest.mark.parametrize(
+    "beyond, found", [(0, [0, 1, 0]), (1, [0, 1, 2, 0]), (2, [0, 1, 2, 3, 0]), (9, [0, 1, 2, 3, 0])]
+)
+def test_a_for_each_that_has_enough_stops_its_other_tasks(tmp_path: Path, beyond: int, found: list[int]) -> None:
+    look = s(
+        "look",
+        inputs=(Input(name="x", value=E("item.x")),),
+        outputs=(Output(name="found", type=INT),),
+        each=counted(beyond),
+    )
+    then = s("then", inputs=(Input(name="all", value=E("steps.look.outputs.found")),))
+    ran = run(tmp_path, flow(look, then), finds)
+    assert ran.state == "succeeded"
+    assert ran.orders[-1].inputs == {"all": found}
+    assert ran.states["look[3]"] == ("succeeded" if 3 in found else "cancelled")
+
+
+def test_calls_of_a_for_each_that_has_enough_are_stopped_as_such(tmp_path: Path) -> None:
+    """Not as calls that have succeeded and lack an output."""
+    work = s("work", inputs=(Input(name="x", value=E("params.x")),), outputs=(Output(name="found", type=INT),))
+    output = Output(name="found", type=INT, value=E("steps.work.outputs.found"))
+    inner = Workflow(name="inner", params=(Parameter(name="x"),), steps=(work,), outputs=(output,))
+    calls = call(
+        "calls", "inner", inputs=(Input(name="x", value=E("item.x")),), outputs=(Output(name="found", type=INT),)
+    )
+    calls = dataclasses.replace(calls, each=counted(E("params.most"), parallel=4))
+    ran = run(tmp_path, flow(calls, definitions=(inner,), params=(Parameter(name="most", default=0),)), finds)
+    assert ran.state == "succeeded"
+    assert [ran.states.get(f"calls[{n}]/work") for n in range(5)] == ["succeeded"] * 2 + ["cancelled"] * 2 + [
+        "succeeded"
+    ]
+
+
+def test_a_call_beside_what_is_enough_is_cancelled_not_in_error(tmp_path: Path) -> None:
+    slow = s("slow", outputs=(Output(name="o", type=INT),))
+    output = Output(name="o", type=INT, value=E("steps.slow.outputs.o"))
+    inner = Workflow(name="inner", steps=(slow,), outputs=(output,))
+    work = flow(s("quick"), call("c", "inner"), definitions=(inner,), enough=Enough(steps=("quick",)))
+    ran = run(tmp_path, work, lambda order: (60.0, {"o": 1}) if order.step.name == "slow" else 1.0)
+    assert (ran.state, ran.states["c/slow"], ran.states["c"]) == ("succeeded", "cancelled", "cancelled")

@@ -25,7 +25,7 @@ from typing import Any
 VIRTUAL = 1_000_000_000.0
 """Where the virtual clock of penstock.testing begins, in 2001. What is later than this by years was written by a real one."""
 _YEAR = 366 * 86400.0
-_LENGTHS = {"seconds", "waited"}
+_LENGTHS = {"seconds", "waited", "cpu_seconds"}
 
 
 def is_virtual(at: float | None) -> bool:

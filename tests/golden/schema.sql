@@ -1,11 +1,19 @@
+CREATE INDEX audit_by_person ON audit (person, number);
 CREATE INDEX locks_by_engine ON locks (engine, held);
 CREATE INDEX locks_by_task ON locks (run, task);
 CREATE INDEX locks_in_line ON locks (name, held, rank, run, number);
 CREATE INDEX outbox_by_state ON outbox (state, next_at);
+CREATE INDEX queue_series_by_age ON queue_series (width, at);
+CREATE INDEX run_usage_by_end ON run_usage (ended);
+CREATE INDEX runs_by_all ON runs (workflow, username, state, number);
+CREATE INDEX runs_by_created ON runs (created);
 CREATE INDEX runs_by_digest ON runs (digest);
 CREATE INDEX runs_by_state ON runs (state, number);
 CREATE INDEX runs_by_user ON runs (username, number);
+CREATE INDEX runs_by_user_state ON runs (username, state, number);
 CREATE INDEX runs_by_workflow ON runs (workflow, number);
+CREATE INDEX runs_by_workflow_state ON runs (workflow, state, number);
+CREATE INDEX runs_by_workflow_user ON runs (workflow, username, number);
 CREATE INDEX submissions_by_run ON submissions (run);
 CREATE INDEX waiters_by_engine ON waiters (engine);
 CREATE INDEX workloads_by_engine ON workloads (engine);
@@ -79,6 +87,13 @@ CREATE TABLE queue_objects (
     document TEXT,
     PRIMARY KEY (kind, name)
 );
+CREATE TABLE queue_series (
+    queue TEXT NOT NULL,
+    width BIGINT NOT NULL,
+    at BIGINT NOT NULL,
+    document TEXT NOT NULL,
+    PRIMARY KEY (queue, width, at)
+) WITHOUT ROWID;
 CREATE TABLE requests (
     number BIGINT PRIMARY KEY,
     run BIGINT NOT NULL,
@@ -93,6 +108,15 @@ CREATE TABLE results (
     task TEXT NOT NULL,
     at DOUBLE PRECISION NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE run_usage (
+    run BIGINT PRIMARY KEY,
+    seq BIGINT NOT NULL,
+    created DOUBLE PRECISION NOT NULL,
+    ended DOUBLE PRECISION,
+    username TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    document TEXT NOT NULL
+);
 CREATE TABLE runs (
     number BIGINT PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -108,6 +132,10 @@ CREATE TABLE runs (
     params TEXT NOT NULL,
     options TEXT NOT NULL,
     outputs TEXT
+);
+CREATE TABLE sign_ins (
+    id TEXT PRIMARY KEY,
+    until DOUBLE PRECISION NOT NULL
 );
 CREATE TABLE sqlite_sequence(name,seq);
 CREATE TABLE submissions (
@@ -139,7 +167,7 @@ CREATE TABLE tokens (
     created DOUBLE PRECISION NOT NULL,
     expires DOUBLE PRECISION,
     revoked DOUBLE PRECISION
-);
+, groups TEXT NOT NULL DEFAULT '[]', scopes TEXT NOT NULL DEFAULT '[]');
 CREATE TABLE tracking (
     run BIGINT PRIMARY KEY,
     url TEXT NOT NULL,
@@ -175,4 +203,4 @@ CREATE TABLE workloads (
     state TEXT NOT NULL,
     document TEXT NOT NULL
 );
--- version 5
+-- version 7

@@ -44,6 +44,7 @@ from penstock.graph.model import (
     Container,
     Edge,
     Enough,
+    EnoughTasks,
     ForEach,
     Function,
     Http,
@@ -371,6 +372,8 @@ loops_over = st.builds(
     axes=st.lists(st.dictionaries(names, values, max_size=2), max_size=3).map(tuple),
     parallel=counts,
     gang=st.booleans(),
+    at_once=st.none() | conditions,
+    enough=st.none() | st.builds(EnoughTasks, when=conditions, beyond=values),
 )
 whiles = st.builds(
     While,
@@ -509,6 +512,7 @@ ALL_CLASSES = (
     Pod,
     Part,
     Enough,
+    EnoughTasks,
     Lock,
     Mount,
 )

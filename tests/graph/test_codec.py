@@ -27,6 +27,7 @@ from penstock.graph.model import (
     Container,
     Edge,
     Enough,
+    EnoughTasks,
     ForEach,
     Function,
     Http,
@@ -60,14 +61,14 @@ ONE: dict[type, Any] = {
     Script: Script(source="echo", command=("bash",), image="a", env={"K": "v"}, workdir="/w"),
     Function: Function(module="m", name="f", code="sha256:1", image="a", env={"K": "v"}),
     Resource: Resource(manifest={"kind": "Job"}, action="apply", success_condition=Y, failure_condition=Y),
-    Suspend: Suspend(duration=5, message="wait"),
+    Suspend: Suspend(duration=5, until="2026-01-01T00:00:00Z", message="wait"),
     Http: Http(url="http://a", method="POST", headers={"h": "v"}, body={"a": 1}, success_condition=Y),
     Nested: Nested(name="inner"),
     Parameter: Parameter(name="x", type=INT, default=1, choices=(1, 2), doc="d"),
     Input: Input(name="i", value=1, type=INT, path="/in", default=2),
     Output: Output(name="o", type=INT, path="/out", value=1, default=2),
     Edge: Edge("a", frozenset({Outcome.FAILED})),
-    ForEach: ForEach(axes=({"v": (1, 2)},), parallel=2, gang=True),
+    EnoughTasks: EnoughTasks(when=Y, beyond=2),
     While: While(condition=Y, carry={"i": "o"}, max_iterations=5, test="before", at_limit="fail"),
     Backoff: Backoff(initial=2, factor=3, longest=4, jitter=0.5),
     Toleration: Toleration(key="k", operator="Exists", value="v", effect="NoSchedule", seconds=5),
@@ -91,6 +92,7 @@ ONE: dict[type, Any] = {
         results={"r": "/r"},
     ),
 }
+ONE[ForEach] = ForEach(axes=({"v": (1, 2)},), parallel=2, gang=True, at_once=Y, enough=ONE[EnoughTasks])
 ONE[Pod] = Pod(parts=(ONE[Part],))
 ONE[Retry] = Retry(
     limit=3, backoff=ONE[Backoff], on=("failed",), exit_codes=(1,), exceptions=("OSError",), when=Y, within=60
@@ -108,6 +110,7 @@ ONE[Step] = Step(
     loop=ONE[While],
     retry=ONE[Retry],
     timeout=60,
+    timeout_by=Y,
     resources={"cpu": 500, "memory": 2**30 * 1000},
     replicas=4,
     placement=ONE[Placement],
@@ -148,14 +151,14 @@ TWO: dict[type, Any] = {
     Script: Script(source=Template(("a", X)), command=("b",), image="b", env={"L": "v"}, workdir="/v"),
     Function: Function(module="n", name="g", code="sha256:2", image=X, env={}),
     Resource: Resource(manifest={"kind": "Pod"}, action="patch", success_condition=X, failure_condition=X),
-    Suspend: Suspend(duration=5.5, message=X),
+    Suspend: Suspend(duration=5.5, until=X, message=X),
     Http: Http(url="http://b", method="PUT", headers={"h": X}, body={"a": 1.0}, success_condition=X),
     Nested: Nested(name="other"),
     Parameter: Parameter(name="y", type=STR, default=True, choices=(2, 1), doc="e"),
     Input: Input(name="j", value=1.0, type=list_of(INT), path="/in2", default=None),
     Output: Output(name="p", type=STR, path="/out2", value="1", default=None),
     Edge: Edge("b", frozenset({Outcome.FAILED, Outcome.SKIPPED})),
-    ForEach: ForEach(axes=({"v": (1,)}, {"u": X}), parallel=3, gang=False),
+    EnoughTasks: EnoughTasks(when=X, beyond=X),
     While: While(condition=X, carry={"i": "q"}, max_iterations=6, test="after", at_limit="stop"),
     Backoff: Backoff(initial=3, factor=4.5, longest=5, jitter=0),
     Toleration: Toleration(key="l", operator="Equal", value="w", effect="NoExecute", seconds=6),
@@ -179,6 +182,7 @@ TWO: dict[type, Any] = {
         results={"r": "/s"},
     ),
 }
+TWO[ForEach] = ForEach(axes=({"v": (1,)}, {"u": X}), parallel=3, gang=False, at_once=X, enough=TWO[EnoughTasks])
 TWO[Pod] = Pod(parts=(TWO[Part], ONE[Part]))
 TWO[Retry] = Retry(limit=4, backoff=TWO[Backoff], on=("errored",), exit_codes=(2, 1), exceptions=(), when=X, within=61)
 TWO[Placement] = Placement(node_selector={}, tolerations=(), affinity=None)
@@ -194,6 +198,7 @@ TWO[Step] = Step(
     loop=TWO[While],
     retry=None,
     timeout=0.5,
+    timeout_by=X,
     resources={"cpu": 501},
     replicas=5,
     placement=TWO[Placement],
@@ -250,6 +255,8 @@ def host(thing: Any) -> tuple[Workflow, str]:
             return with_step(".inputs[0]", inputs=(thing,))
         case Output():
             return with_step(".outputs[0]", outputs=(thing,))
+        case EnoughTasks():
+            return with_step(".each.enough", each=ForEach(axes=(), enough=thing))
         case ForEach():
             return with_step(".each", each=thing)
         case While():

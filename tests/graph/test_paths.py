@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.graph.paths import inside, natural, overlap, parents, step_of
+from penstock.graph.paths import inside, inside_any, natural, overlap, parents, step_of
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,8 @@ def test_inside() -> None:
 def test_overlap() -> None:
     assert overlap("call/x", "call[1]/x[2]") and overlap("call", "call[1]/x")
     assert not overlap("call[1]/x", "call[2]/x") and not overlap("call/x", "call/y")
+
+
+@given(st.lists(st.text("ab/[]#0", max_size=5), max_size=6), st.text("ab/[]#0", max_size=8))
+def test_inside_any_is_inside_of_one_of_them(outers: list[str], path: str) -> None:
+    assert inside_any(path, set(outers)) == any(inside(path, one) for one in outers)

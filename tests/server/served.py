@@ -8,14 +8,16 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvicorn
 
 from penstock.server.app import Server
+from penstock.server.oidc.settings import SignInSettings
 from penstock.service import stores, tokens
+from penstock.service.clusters import ClusterSource
 from penstock.service.workers import Worker
 from penstock.settings import Settings, read
 
@@ -53,13 +55,32 @@ class Answer(NamedTuple):
 class Served:
     """`own`: its own token, which may do everything."""
 
-    def __init__(self, home: Path, store: str | None = None, worker: bool = True, port: int = 0) -> None:
+    def __init__(
+        self,
+        home: Path,
+        store: str | None = None,
+        worker: bool = True,
+        port: int = 0,
+        sign_in: SignInSettings | None = None,
+        log: Callable[[str], None] | None = None,
+        cluster: ClusterSource | None = None,
+        patience: float = 60.0,
+    ) -> None:
         self.settings: Settings = read(home=home, store=store, jobs=2)
         stores.prepare(self.settings)
         own, self.own = tokens.made("owner", "admin", time.time())
         self.said: list[str] = []
         self.worker = Worker(self.settings, self.said.append) if worker else None
-        self.server = Server(self.settings, ["127.0.0.1", "localhost"], own, self.worker)
+        self.server = Server(
+            self.settings,
+            ["127.0.0.1", "localhost"],
+            own,
+            self.worker,
+            log,
+            sign_in=sign_in,
+            cluster=cluster,
+            patience=patience,
+        )
         self._listening = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listening.getsockname()[1]
         config = uvicorn.Config(self.server, log_level="error", access_log=False, timeout_graceful_shutdown=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from typing import Any
 
@@ -13,10 +14,20 @@ from penstock.server.access import Needs
 from penstock.server.app import ROUTERS
 from penstock.service import stores, tokens
 from penstock.service.tokens import ROLES
-from tests.server.served import Served
+from tests.server.served import Served, wait_for
 
-OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/login"), ("POST", "/login"), ("POST", "/logout")}
+OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/login"), ("POST", "/login"), ("POST", "/logout")} | {
+    ("GET", "/login/oidc"),
+    ("GET", "/login/oidc/callback"),
+}
 """For everybody."""
+WAITS = """
+apiVersion: penstock/v1
+kind: Workflow
+name: waits
+steps:
+- {name: a, suspend: {message: go on?}}
+"""
 BODIES: dict[str, Any] = {
     "/api/v1/tokens": {"person": "x", "role": "viewer"},
     "/api/v1/plan": {"document": "?"},
@@ -29,6 +40,7 @@ VALUES = {
     "id": "none",
     "name": "nowhere",
     "verb": "hold",
+    "query": "engines",
     "name:path": "nowhere",
 }
 
@@ -103,6 +115,40 @@ def test_a_token_is_of_no_use_once_it_is_revoked_or_has_expired(served: Served) 
     assert served.ask("GET", "/api/v1/whoami", token=short).data["detail"].endswith("has expired")
 
 
+def test_a_stream_ends_when_its_token_is_revoked_or_expires(served: Served) -> None:
+    run = served.submit(document=WAITS, options={})["run"]["run"]
+    heard: dict[str, str] = {}
+
+    def listen(name: str, path: str, token: str) -> None:
+        heard[name] = served.ask("GET", path, token=token).text
+
+    revoked, short = served.token("eve", "viewer"), served.token("eve", "viewer", lifetime=3.0)
+    paths = {"run": f"/api/v1/runs/{run}/stream", "all": "/api/v1/stream"}
+    threads = [
+        threading.Thread(target=listen, args=(f"{name} {kind}", path, token))
+        for name, path in paths.items()
+        for kind, token in (("revoked", revoked), ("short", short))
+    ]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: "penstock_http_open 5" in served.ask("GET", "/metrics").text)  # they and this
+    with stores.open_or_create(served.settings) as store:
+        tokens.revoke(store, revoked, time.time())
+    for thread in threads:
+        thread.join(10)
+    assert len(heard) == 4
+    for name, text in heard.items():
+        assert text.rstrip().splitlines()[-2] == "event: refused", name
+        assert ("was revoked" if "revoked" in name else "has expired") in text and "P930" in text
+    served.ask("POST", f"/api/v1/runs/{run}/cancel", {})
+
+
+def test_what_was_refused_is_noted(served: Served) -> None:
+    served.ask("PUT", "/api/v1/queues", b"x", token=served.token("mallory", "viewer"))
+    (row,) = served.get("audit?person=mallory")["items"]
+    assert (row["verb"], row["target"], row["status"]) == ("refused", "PUT /api/v1/queues", 403)
+
+
 def test_secrets_are_not_in_the_store(served: Served) -> None:
     token = served.token("ana", "viewer")
     secret = token.rpartition("_")[2]
@@ -138,6 +184,7 @@ def test_forms_of_other_sites_change_nothing(served: Served) -> None:
 
 
 def test_who_guesses_tokens_is_slowed_down(served: Served) -> None:
+    served.server.app.state.gate.tries._seen.clear()
     found = [served.ask("GET", "/api/v1/whoami", token="pst_guess_00").status for _ in range(25)]
     assert found[:20] == [401] * 20 and found[20:] == [429] * 5
     served.server.app.state.gate.tries._seen.clear()

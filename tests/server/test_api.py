@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.service.remote import ServerConnection
+from penstock.service.connection import ServerConnection
 from tests.server.served import NOTHING, Served, wait_for
 
 SHELL = """
@@ -202,6 +202,10 @@ def test_a_parameter_that_is_a_file_comes_as_a_blob_and_never_from_the_server(se
         assert problem(found, 400, "P935")["problems"][0]["where"] == "params.rows"
 
 
+def test_a_text_that_names_a_file_of_the_server_is_text(served: Served) -> None:
+    assert served.submit(SHELL, options=HERE, params={"text": "/etc/passwd"})["warnings"] == []
+
+
 def test_plan_and_convert_record_nothing(served: Served) -> None:
     before = served.get("runs?limit=1")["items"][0]["run"]
     document = NOTHING.replace("    container", "    resources: {cpu: 1}\n    container", 1)
@@ -308,6 +312,11 @@ def test_other_names_and_large_bodies_are_refused(served: Served) -> None:
     connection.endheaders()
     assert connection.getresponse().status == 413
     connection.close()
+
+
+@pytest.mark.parametrize("path", ["runs/%00", "runs?workflow=%00", "usage?person=a%00"])
+def test_an_address_with_a_zero_character_is_refused(served: Served, path: str) -> None:
+    problem(served.ask("GET", f"/api/v1/{path}"), 400, "P946")
 
 
 def test_every_answer_forbids_scripts_of_others(served: Served) -> None:

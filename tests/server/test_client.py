@@ -11,10 +11,13 @@ import pytest
 from penstock import Client
 from penstock.errors import NotFound, PlanError, StoreError
 from penstock.runners.base import RunFailed
-from penstock.service.remote import ServerConnection
+from penstock.service.connection import ServerConnection
 from penstock.service.tokens import NotAllowed, NotSignedIn
 from tests.server.flows import loud, twice
 from tests.server.served import Served, wait_for
+from tests.server.test_api import HERE
+from tests.server.test_same_there import ASKS, QUEUES
+from tests.support.mlflow_double import MlflowDouble
 
 
 def test_functions_and_files_go_there_and_results_come_back(served: Served, tmp_path: Path) -> None:
@@ -35,6 +38,17 @@ def test_functions_and_files_go_there_and_results_come_back(served: Served, tmp_
         client.submit(loud, file=tmp_path)
 
 
+def test_runs_that_are_sent_are_told_to_the_tracking_server_that_the_server_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MlflowDouble() as mlflow:
+        monkeypatch.setenv("PENSTOCK_MLFLOW", mlflow.url)
+        with Served(tmp_path) as served:
+            run = Client(served.url, served.own).run(twice)
+            wait_for(lambda: any(one.status == "FINISHED" for one in mlflow.tree(run.id).values()))
+        assert mlflow.tree(run.id)[""].status == "FINISHED"
+
+
 def test_what_the_server_refuses_is_raised_as_it_is_here(served: Served) -> None:
     with pytest.raises(NotSignedIn, match="P930"):
         Client(served.url, "pst_x_y").runs()
@@ -47,6 +61,31 @@ def test_what_the_server_refuses_is_raised_as_it_is_here(served: Served) -> None
     with pytest.raises(StoreError, match="P950"):
         ServerConnection("http://127.0.0.1:9", patience=0.2).get("runs")
     served.server.app.state.gate.tries._seen.clear()
+
+
+def test_all_that_the_commands_do_is_there_in_python(served: Served, tmp_path: Path) -> None:
+    client = Client(served.url, served.token("root", "admin"))
+    assert ("ClusterQueue", "team") in client.apply_queues(QUEUES)
+    assert client.drain("team")["state"] == "draining" and client.drain("default/ana", hold=True)["state"] == "holding"
+    assert client.resume_queue("team")["state"] == "active" and client.resume_queue("ana")["kind"] == "LocalQueue"
+    assert client.queue("ana")["queue"] == "ana" and [one["queue"] for one in client.queues()] == ["team"]
+    assert client.simulate(twice, capacity="cpu=2", units=["stage"])["units"][0]["makespan"] == 60.0
+    ran = client.run(loud, file=_words(tmp_path, "a\nb\n"), queue="ana")
+    assert [one["task"] for one in ran.tasks(step="shout")] == ["shout[0]", "shout[1]"]
+    assert list(ran.follow_logs("shout")) == [("shout[0]", "shouting a"), ("shout[1]", "shouting b")]
+    assert ran.logs(grep="b") == "shout[1] | shouting b\n" and ran.logs("shout[0]", tail=0) == ""
+    numbers = [event["seq"] for event in ran.events()]
+    assert numbers == [event["seq"] for event in ran.events(follow=True)] == list(range(1, len(numbers) + 1))
+    asks = client.open_run(served.submit(ASKS.replace("type: str", "type: file"), options=HERE)["run"]["run"])
+    wait_for(lambda: asks.data["tasks"].get("suspended"))
+    asks.resume("ask", ok=_words(tmp_path, "from python"), many=5)
+    assert asks.wait().ok and asks.logs().startswith("/") and asks.logs().endswith("words.txt 5\n")
+    assert served.ask("DELETE", "/api/v1/queues?all=true").status == 200
+
+
+def _words(folder: Path, text: str) -> Path:
+    (folder / "words.txt").write_text(text)
+    return folder / "words.txt"
 
 
 def penstock(home: Path, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from penstock.service import intake, stores, work
 from penstock.service.intake import Parcel, submit
+from penstock.service.policy import Actor
 from penstock.service.run_records import RunConflict, state_of
 from penstock.service.views.why import why
 from penstock.service.why_text import waits
@@ -25,8 +26,9 @@ from penstock.service.workers import Worker
 from penstock.settings import Settings, read
 from penstock.store.orders import WorkOrder
 from penstock.store.records import ACTIVE, FINAL, RunRecord
-from tests.server.served import NOTHING, wait_for
+from tests.server.served import NOTHING, Served, wait_for
 from tests.server.test_api import HERE, SHELL
+from tests.server.test_same_there import ASKS
 
 COUNT = """
 apiVersion: penstock/v1
@@ -84,7 +86,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 def order(settings: Settings, document: str = NOTHING, **given: Any) -> str:
     options = given.pop("options", {"dry": True})
     with stores.open_or_create(settings) as store:
-        return submit(store, settings, Parcel(document=document, options=options, **given), "ana").run.id
+        return submit(store, settings, Parcel(document=document, options=options, **given), Actor("ana", ())).run.id
 
 
 def states(settings: Settings, *runs: str) -> list[str]:
@@ -164,6 +166,20 @@ def test_what_cannot_begin_is_said_and_holds_up_nobody(settings: Settings, monke
         assert said.text.startswith(f"{run} could not be started: ") and "nowhere" in said.text
     worker.abandon()
     assert worker.join(30)
+
+
+def test_a_step_is_resumed_while_nobody_executes_its_run(tmp_path: Path) -> None:
+    home = tmp_path / ".penstock"
+    with Served(home) as first:
+        run = first.submit(ASKS, options=HERE)["run"]["run"]
+        wait_for(lambda: first.get(f"runs/{run}")["tasks"].get("suspended"))
+    with Served(home, worker=False) as between:
+        assert between.get(f"runs/{run}")["state"] in ("stopped", "starting", "lost")
+        given = {"task": "ask", "params": {"ok": "later", "many": 2}}
+        assert between.ask("POST", f"/api/v1/runs/{run}/resume", given).status == 202
+    with Served(home) as last:
+        last.wait(run)
+        assert last.ask("GET", f"/api/v1/runs/{run}/logs").text == "later 2\n"
 
 
 @pytest.mark.slow

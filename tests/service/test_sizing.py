@@ -17,6 +17,7 @@ from penstock.graph.codec import to_yaml
 from penstock.service.conversion import write
 from penstock.service.feasibility import vet_cluster
 from penstock.service.plans import outlook_of, plan, sizes_of
+from penstock.settings import read
 
 SPEC = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}
 POD = {"spec": SPEC}
@@ -108,15 +109,15 @@ def test_counts_that_are_parameters_are_known_and_those_of_steps_are_warned_of(t
 
 def test_without_queues_this_machine_is_no_limit_for_the_pods_of_a_cluster(tmp_path: Path) -> None:
     found = planned(tmp_path, ResourceJob("train", job(parallelism=900)))
-    assert outlook_of(found)["train"].text() == "runs on the cluster, and there are no queues here"
+    assert outlook_of(found, read())["train"].text() == "runs on the cluster, and there are no queues here"
 
 
 def test_queues_here_refuse_what_never_fits(tmp_path: Path) -> None:
     (tmp_path / "q.yaml").write_text(QUEUES % 4)
     found = planned(tmp_path, ResourceJob("train", job(parallelism=5)))
-    assert outlook_of(found, "q.yaml")["train"].verdict == "never fits"
+    assert outlook_of(found, read(), "q.yaml")["train"].verdict == "never fits"
     found = planned(tmp_path, ResourceJob("train", job(parallelism=4)))
-    assert outlook_of(found, "q.yaml")["train"].verdict == "fits now"
+    assert outlook_of(found, read(), "q.yaml")["train"].verdict == "fits now"
 
 
 def test_pods_that_all_ask_for_the_same_machines_get_quota_of_a_flavor_that_has_them(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_pods_that_all_ask_for_the_same_machines_get_quota_of_a_flavor_that_has_
     for pool, verdict in (("small", "fits now"), ("large", "never fits")):
         template = {"spec": {**SPEC, "nodeSelector": {"pool": pool}}}
         found = planned(tmp_path, ResourceJob("train", job(template=template)))
-        assert outlook_of(found, "q.yaml")["train"].verdict == verdict
+        assert outlook_of(found, read(), "q.yaml")["train"].verdict == verdict
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -86,6 +86,10 @@ def test_both_are_stores_for_an_engine(tmp_path: Path) -> None:
         return {name for name in vars(store) if not name.startswith("_")}
 
     with open_store(str(tmp_path)) as store:
-        assert isinstance(store, Store) and names(store) - {"maintenance", "orders", "tokens", "tracking"} == names(
-            MemoryStore()
-        )
+        assert isinstance(store, Store) and names(store) - {
+            "maintenance",
+            "orders",
+            "tokens",
+            "tracking",
+            "usage",
+        } == names(MemoryStore())

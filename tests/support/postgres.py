@@ -51,6 +51,10 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
+    def tool(self, name: str) -> str:
+        """A program of the same version: pg_dump."""
+        return str(self._bin / name)
+
     def start(self) -> None:
         settings = {
             "port": self.port,

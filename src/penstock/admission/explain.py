@@ -17,6 +17,8 @@ from penstock.admission.queues import QueueManager
 
 SHOWN = 5
 """How many names of a long list are given."""
+Lines = dict[str, tuple[list[Workload], dict[str, int]]]
+"""ClusterQueue -> who waits in it, in order, and the place of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +165,14 @@ class Explainer:
             kind = "quota"
         return kind, "", None
 
-    def explain(self, workload: Workload, now: float) -> Hold:
+    def explain(self, workload: Workload, now: float, lines: Lines | None = None) -> Hold:
+        """`lines`: kept by a caller that asks about many while nothing changes, so that each queue is put in order once."""
         hold = self.hold_of(workload, now)
         if hold.kind not in _ABOUT_QUOTA:
             return hold
         kind, queue = hold.kind, hold.cluster_queue
-        pending = self.queues.in_order(queue)
-        behind = next((number for number, one in enumerate(pending) if one is workload), len(pending))
+        pending, places = self._line(queue, {} if lines is None else lines)
+        behind = places.get(workload.key, len(pending))
         hold = replace(
             hold, position=behind + 1, behind=behind, ahead=tuple(one.key for one in pending[:behind][:SHOWN])
         )
@@ -186,6 +189,12 @@ class Explainer:
             kind = "quota"
         rule = self._rule(kind, queue, short)
         return replace(hold, kind=kind, rule=rule, short=short, elsewhere=self._elsewhere(workload, queue))
+
+    def _line(self, queue: str, lines: Lines) -> tuple[list[Workload], dict[str, int]]:
+        if queue not in lines:
+            pending = self.queues.in_order(queue)
+            lines[queue] = pending, {one.key: number for number, one in enumerate(pending)}
+        return lines[queue]
 
     def fit_of(self, workload: Workload, queue: str) -> Assignment:
         """The flavors that it would get now, with the smallest counts that may be admitted."""

@@ -20,7 +20,7 @@ from penstock.admission.cache import SchedulerCache
 from penstock.admission.checks import AdmissionChecks, CheckFunction
 from penstock.admission.cycle import CycleEntry, SchedulingCycle
 from penstock.admission.decisions import Cycle, Decision, Preempted
-from penstock.admission.explain import Explainer, Hold, Shortage
+from penstock.admission.explain import Explainer, Hold, Lines, Shortage
 from penstock.admission.flavors import FlavorAssigner
 from penstock.admission.give_back import kept_pods
 from penstock.admission.lifecycle import PREEMPTED, Evicted, Lifecycle
@@ -316,9 +316,9 @@ class Scheduler:
         """How many Workloads wait that could use what this one holds."""
         return self.queues.waiting_beside(self.cache.queue_of(self.workloads[key]))
 
-    def explain(self, key: str, now: float) -> Hold:
-        """Why it waits."""
-        return self.explainer.explain(self.workloads[key], now)
+    def explain(self, key: str, now: float, lines: Lines | None = None) -> Hold:
+        """Why it waits. `lines`: empty at first, and the same for all questions while nothing changes; many are answered faster then."""
+        return self.explainer.explain(self.workloads[key], now, lines)
 
     def hold_kind(self, key: str, now: float) -> str:
         """The kind of `explain`, without looking at quota."""

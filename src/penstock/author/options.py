@@ -31,6 +31,7 @@ class Options(TypedDict, total=False):
     priority: str | int
     retry: int | Retry
     timeout: int | float | str
+    timeout_by: Any
     cache: bool | Cache
     group: str
     exempt: bool
@@ -96,7 +97,7 @@ def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dic
         fields["timeout"] = seconds(options["timeout"])
     if options.get("retry"):
         fields["retry"] = _retry(options["retry"])
-    for name in ("when", "trigger"):
+    for name in ("when", "trigger", "timeout_by"):
         if options.get(name) is not None:
             fields[name] = to_condition(options[name])
     cache = options.get("cache", True)

@@ -106,6 +106,8 @@ class AttemptEnded:
     log: tuple[LogPart, ...] = ()
     seconds: float = 0.0
     """How long it ran."""
+    cpu: float | None = None
+    """Seconds of processor time that it used; None: not measured."""
     lost: bool = False
     """The attempt ended because its worker did, perhaps for another reason. The engine tries again and does not count it."""
     preempted: bool = False

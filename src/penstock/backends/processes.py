@@ -23,6 +23,8 @@ class ProcessWatch:
         self.pid = pid
         self._ended = ended
         self.over = False
+        self.cpu: float | None = None
+        """Seconds of processor time that it and what it waited for have used, once it has ended; None: not known."""
         self.until = 0.0
         """The loop time until which the rest of the group may go on after the process has ended. Set when the group was asked to end."""
         try:
@@ -50,7 +52,8 @@ class ProcessWatch:
         if not patient:
             kill_group(self.pid, signal.SIGKILL)
         try:
-            _, status = os.waitpid(self.pid, 0)
+            _, status, used = os.wait4(self.pid, 0)
+            self.cpu = used.ru_utime + used.ru_stime
         except ChildProcessError:  # other code has waited for it: how it ended is not known
             status = 0xFF00
         if patient:

@@ -4,7 +4,6 @@ retry and cancel, which import it when they run.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import time
@@ -17,17 +16,19 @@ import click
 
 from penstock.backends.registry import check as check_backends
 from penstock.backends.registry import find_backend, kinds_for
+from penstock.cli.collecting import collect_garbage
 from penstock.cli.ui import errors, render
-from penstock.cli.ui.run_summary import run_summary
+from penstock.cli.ui.run_summary import RunEnd, run_summary
 from penstock.cli.ui.tracking import tracking_line
 from penstock.errors import Problem, UserError, nearest
 from penstock.graph.model import ACTIONS, Workflow
 from penstock.plan.make import uninterrupted
-from penstock.service import parameters, requests, run_records, runs, stores, workflows
+from penstock.service import access, parameters, requests, run_records, runs, stores, workflows
 from penstock.service.hosting import Host
 from penstock.service.run_records import RunConflict
-from penstock.service.submission import Submission, user
+from penstock.service.submission import Submission, local_actor, user
 from penstock.service.tracking import rest
+from penstock.service.views.outputs import shown_outputs
 from penstock.settings import Settings
 from penstock.store import liveness
 from penstock.store.records import FINAL, RunRecord
@@ -88,7 +89,7 @@ def _run_one(
 ) -> None:
     with uninterrupted():
         workflow, report = workflows.load_with_report(file)
-    on = _backends(options.on)
+    on = backends(options.on)
     if report is not None and not options.dry:
         _tell_of_foreign(workflow, report, file, quiet)
     if not options.dry and "container" not in on:
@@ -133,8 +134,8 @@ def _tell_of_queues(submission: Submission, quiet: bool) -> None:
         render.note(f"{file} changed the queues of this store: {', '.join(changed[:6])}{more}")
 
 
-def _backends(given: Sequence[str]) -> dict[str, str]:
-    """`KIND=BACKEND` or `BACKEND` -> kind of step -> backend. Raises UserError."""
+def backends(given: Sequence[str]) -> dict[str, str]:
+    """`KIND=BACKEND` or `BACKEND` -> kind of step -> backend. Raises UserError. Also called by `remote`."""
     found: dict[str, str] = {}
     for item in given:
         kind, equals, name = item.partition("=")
@@ -202,18 +203,12 @@ def resume_run(target: str, given: tuple[str, ...], settings: Settings, quiet: b
             place = rest.tell_rest(settings, store, found)
             render.result(output, {"run": found.id, "mlflow": place}, place)
             return
-        _refuse_final(found, "retry it" if found.state != "succeeded" else "run it again")
+        access.check_run(store, found, local_actor(), "resume")
+        refuse_final(found, "retry it" if found.state != "succeeded" else "run it again")
         workflow = run_records.workflow_of(store, found)
         alive = _is_owned(store, found)
         rows = requests.suspended_tasks(store, found, path) if alive or path else []
-        if alive and not rows:
-            message = f"{run_records.owned_problem(store, found).message}, and none of its steps waits to be resumed"
-            raise RunConflict(Problem("P411", message, f"penstock watch {found.id}"))
-        if given and len(rows) > 1:
-            names = ", ".join(row.task for row in rows)
-            fix = f"name one: penstock resume {found.id}/{rows[0].task} -p …"
-            raise UserError(Problem("P409", f"several steps wait: {names}", fix))
-        outputs = {row.task: requests.resume_outputs(workflow, row, given) for row in rows}
+        outputs = requests.values_for(store, found, workflow, rows, given, alive)
         if alive:
             for task, values in outputs.items():
                 requests.ask(store, found, "resume", {"task": task, "outputs": values})
@@ -230,8 +225,9 @@ def resume_run(target: str, given: tuple[str, ...], settings: Settings, quiet: b
 def retry_run(name: str, settings: Settings, quiet: bool, output: str) -> None:
     with stores.open_existing(settings) as store:
         found = run_records.find(store, name)
+        access.check_run(store, found, local_actor(), "retry")
         if found.state == "succeeded":
-            _refuse_final(found, "run it again")
+            refuse_final(found, "run it again")
         if found.state not in FINAL:
             message = f"{found.id} is not over: {run_records.state_of(store, found)}"
             raise RunConflict(Problem("P413", message, f"penstock resume {found.id}"))
@@ -247,7 +243,8 @@ def retry_run(name: str, settings: Settings, quiet: bool, output: str) -> None:
 def cancel_run(name: str, now: bool, settings: Settings, output: str) -> None:
     with stores.open_existing(settings) as store:
         found = run_records.find(store, name)
-        _refuse_final(found, "there is nothing left to cancel")
+        access.check_run(store, found, local_actor(), "cancel")
+        refuse_final(found, "there is nothing left to cancel")
         why = f"cancelled by {user() or 'somebody'}"
         if _is_owned(store, found):
             requests.ask(store, found, "cancel", {"message": why, "now": now})
@@ -276,7 +273,8 @@ def _is_owned(store: Store, found: RunRecord) -> bool:
     return run_records.watch_owner(store, found)
 
 
-def _refuse_final(found: RunRecord, fix: str) -> None:
+def refuse_final(found: RunRecord, fix: str) -> None:
+    """Raises RunConflict. Also called by `remote`."""
     if found.state in FINAL:
         word = "was cancelled" if found.state == "cancelled" else found.state
         raise RunConflict(Problem("P413", f"{found.id} is over: it {word}", fix))
@@ -340,8 +338,7 @@ def _follow(
     """Show the progress until the run is over, print the result, and end with the exit code of the run."""
     from penstock.cli.ui.progress import Progress
 
-    gc.freeze()
-    gc.enable()
+    collect_garbage()
     began = time.monotonic()
     progress = None if quiet else Progress(session.run.id, workflow)
     waits = _LiveWaits(session, settings)
@@ -372,7 +369,7 @@ def _follow(
             update(final=True)
             progress.close()
     session.wait(0)
-    run_summary(session, settings, time.monotonic() - began, quiet, output)
+    run_summary(_end(session, time.monotonic() - began), settings, quiet, output)
     session.host.close()
     told = None if quiet else session.host.told(session.run.number)
     if told is not None:
@@ -381,6 +378,19 @@ def _follow(
         raise RunConflict(Problem("P411", str(session.live.error), f"penstock watch {session.run.id}"))
     if session.state != "succeeded":
         raise click.exceptions.Exit(130 if session.state == "stopped" else 3)
+
+
+def _end(session: runs.HostedRun, seconds: float) -> RunEnd:
+    live = session.live
+    return RunEnd(
+        run=session.run.id,
+        state=session.state,
+        seconds=seconds,
+        counts=live.counts,
+        outputs=shown_outputs(live.outputs_text),
+        failures=live.failures,
+        why=live.why,
+    )
 
 
 def _note_stopping(session: runs.HostedRun, note: Callable[[str], None]) -> None:

@@ -10,11 +10,15 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 from penstock import __version__
+from penstock.cli.collecting import collect_garbage
+from penstock.cli.json_log import structured
 from penstock.cli.ui import render
 from penstock.errors import Problem, UserError
 from penstock.service import stores, tokens
+from penstock.service.clusters import ClusterSource
 from penstock.service.submission import user
 from penstock.service.workers import Worker
 from penstock.settings import Settings
@@ -27,6 +31,7 @@ def work(settings: Settings, quiet: bool) -> None:
     signals = _Signals(worker.stop, worker.abandon)
     with signals:
         worker.start()
+        collect_garbage()
         if not quiet:
             render.note(f"working for {stores.name_of(settings)} with {settings.jobs} jobs; Ctrl-C ends")
         while not worker.join(0.2):
@@ -44,15 +49,14 @@ def serve(
     with_worker: bool,
     with_token: bool,
     quiet: bool,
+    sign_in: str | None = None,
+    proxies: Sequence[str] = (),
+    cluster: str | None = None,
 ) -> None:
-    """Raises UserError."""
-    try:
-        import uvicorn
-
-        from penstock.server.app import Server
-    except ImportError as error:
-        fix = "pip install 'penstock[server]'"
-        raise UserError(Problem("P947", f"what a server needs is not installed ({error.name})", fix)) from None
+    """`sign_in`: the file that says where people sign in. `proxies`: who is believed about where a request comes from. `cluster`: a
+    context of the kubeconfig. Raises UserError."""
+    uvicorn, application, elsewhere = _needed(sign_in)
+    watched = _watched(cluster, quiet) if cluster else None
     stores.prepare(settings)
     own = text = None
     if with_token:
@@ -60,11 +64,20 @@ def serve(
     worker = Worker(settings, _say(quiet)) if with_worker else None
     listening = _listen(host, port)
     where, bound = listening.getsockname()[:2]
-    hosts = {*LOOPBACK, *(one.lower() for one in names), f"[{where}]" if ":" in where else where}
+    if elsewhere is not None:
+        names = (*names, urlsplit(elsewhere.url).hostname or "")
+    hosts = {*LOOPBACK, *(one.lower() for one in names), _bracketed(where)}
     log = None if quiet else _line
-    app = Server(settings, hosts, own, worker, log, __version__)
+    app = application(settings, hosts, own, worker, log, __version__, elsewhere, watched)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=10, lifespan="on"
+        app,
+        log_level="warning",
+        log_config=structured(),
+        access_log=False,
+        server_header=False,
+        forwarded_allow_ips=",".join(("127.0.0.1", "::1", *proxies)),
+        timeout_graceful_shutdown=10,
+        lifespan="on",
     )
     server = uvicorn.Server(config)
 
@@ -79,24 +92,58 @@ def serve(
             worker.abandon()
         server.force_exit = True
 
-    shown = (
-        names[0]
-        if names
-        else "localhost"
-        if where in ("127.0.0.1", "0.0.0.0")
-        else hosts and (f"[{where}]" if ":" in where else where)
-    )
+    shown = names[0] if names else "localhost" if where in ("127.0.0.1", "0.0.0.0") else _bracketed(where)
     address = f"http://{shown}:{bound}/" + (f"login?token={text}" if text else "")
     with _Signals(stop, abandon), listening:
         thread = threading.Thread(
             target=_announce, args=(server, address, browser, stores.name_of(settings)), daemon=True
         )
         thread.start()
+        collect_garbage()
         _run(server, listening)
     if worker is not None:
         worker.join()
         if worker.failure is not None:
             raise worker.failure
+
+
+def _needed(sign_in: str | None) -> tuple[Any, Any, Any]:
+    """uvicorn, the application, and where people sign in. Raises UserError."""
+    try:
+        import uvicorn
+
+        from penstock.server.app import Server
+
+        if sign_in is None:
+            return uvicorn, Server, None
+        import joserfc  # noqa: F401
+
+        from penstock.server.oidc.settings import read as read_sign_in
+    except ImportError as error:
+        fix = "pip install 'penstock[server]'"
+        raise UserError(Problem("P947", f"what a server needs is not installed ({error.name})", fix)) from None
+    return uvicorn, Server, read_sign_in(sign_in)
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _watched(context: str, quiet: bool) -> ClusterSource:
+    """Raises UserError: there is no such context."""
+    try:
+        import httpx2  # noqa: F401
+    except ImportError as error:
+        fix = "pip install 'penstock[kubernetes]'"
+        raise UserError(Problem("P947", f"what reads a cluster is not installed ({error.name})", fix)) from None
+    from penstock.controller.inspect.watched import WatchedCluster
+    from penstock.kubernetes.client import Client
+    from penstock.kubernetes.kubeconfig import connect, in_cluster
+    from penstock.kubernetes.log import Log
+
+    connection = in_cluster() if context == "in-cluster" else connect(context)
+    log = Log(level="error" if quiet else "warning")
+    return WatchedCluster(Client(connection, agent="penstock-serve"), connection.context, log)
 
 
 def _run(server: Any, listening: socket.socket) -> None:
@@ -127,7 +174,8 @@ def _listen(host: str, port: int) -> socket.socket:
     """Raises UserError."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        found = socket.socket(family)
+        # With the protocol named, asyncio sets TCP_NODELAY; otherwise each answer of two pieces waits for 40 ms.
+        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
     except OSError as error:

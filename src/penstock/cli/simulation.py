@@ -16,6 +16,7 @@ from penstock.graph.model import Unit
 from penstock.service.simulation import scenario
 from penstock.service.simulation.report import report
 from penstock.service.simulation.simulate import UNITS, simulate
+from penstock.settings import Settings
 
 
 def run_simulation(
@@ -34,6 +35,7 @@ def run_simulation(
     measured: bool,
     plot: str | None,
     verbose: bool,
+    settings: Settings,
     output: str,
 ) -> None:
     """The options of the command. Raises UserError; ends with exit code 2 if no unit can be admitted."""
@@ -43,9 +45,9 @@ def run_simulation(
     picture = None if plot is None else Path(plot)
     if picture is not None:
         _check_picture(picture)
-    found = scenario.sources(files, given, runtimes, seconds, measured)
+    found = scenario.sources(files, given, runtimes, seconds, measured, settings)
     jobs = scenario.jobs(found, guess=seconds, every=every, repeat=repeat, queues=names, priorities=priorities)
-    setup = scenario.queue_setup(queues, capacity, found)
+    setup = scenario.queue_setup(queues, capacity, found, settings)
     errors.problems(setup.warnings)
     if names and not setup.documents:
         render.note(f"there is only one queue: --queue {names[0]} has no effect")

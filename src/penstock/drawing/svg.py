@@ -10,14 +10,13 @@ The image has no script, link, id or font, and it has colours for light and dark
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from html import escape
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from penstock.drawing.spacing import fit, measure, settled
 from penstock.drawing.text import (
     Box,
     Picture,
@@ -105,46 +104,6 @@ class _Layout:
     height: float
 
 
-# -- text -------------------------------------------------------------------------------------------------------------
-
-_ADVANCES = (
-    ("ijl'|", 0.24),
-    ("ftI.,:;!/[] ", 0.3),
-    ("r()-{}·", 0.35),
-    ("ckszvxyJ", 0.51),
-    ("w", 0.74),
-    ("mM%", 0.87),
-    ("W@…", 1.0),
-)
-_ADVANCE = {char: width for chars, width in _ADVANCES for char in chars}
-
-
-@lru_cache(maxsize=4096)
-def _advance(char: str) -> float:
-    """Approximate widths of letters in Helvetica, in ems. Nearly every machine has a font with these widths."""
-    if char in _ADVANCE:
-        return _ADVANCE[char]
-    if unicodedata.east_asian_width(char) in "WF":
-        return 1.05
-    return 0.72 if char.isupper() else 0.57
-
-
-def _measure(text: str, size: float) -> float:
-    return sum(map(_advance, text)) * size
-
-
-def _fit(text: str, size: float, width: float) -> str:
-    """The text, cut with an ellipsis if it does not fit."""
-    if _measure(text, size) <= width:
-        return text
-    left = width - _measure("…", size)
-    for i, char in enumerate(text):
-        left -= _advance(char) * size
-        if left < 0:
-            return text[:i].rstrip() + "…"
-    return text
-
-
 def _n(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
@@ -191,7 +150,7 @@ def _cells(level: Picture) -> list[_Cell]:
 
 def _sized(box: Box, column: int) -> _Cell:
     lines = [(box.step.name, 14.0), (_subtitle(box), 11.0), (condition(box.step), 11.0)]
-    text = max(_measure(line, size) for line, size in lines) + _INDENT + 14
+    text = max(measure(line, size) for line, size in lines) + _INDENT + 14
     width = min(_WIDE, max(_NARROW, text))
     height = 16 + _LINE * sum(1 for line, _ in lines if line)
     if box.inside is None:
@@ -317,7 +276,7 @@ def _set_heights(cells: Sequence[_Cell], columns: Sequence[Sequence[int]], sweep
                 around = cell.before + cell.after if sweep >= sweeps - 3 else cell.before if rightward else cell.after
                 wanted.append(sum(cells[j].y for j in around) / len(around) if around else cell.y)
                 weights.append(1.0 if cell.box is not None else 3.0)
-            for i, y in zip(column, _settled(wanted, weights, between), strict=True):
+            for i, y in zip(column, settled(wanted, weights, between), strict=True):
                 cells[i].y = y
 
 
@@ -359,24 +318,6 @@ def _apart(above: _Cell, below: _Cell) -> float:
     return (above.height + below.height) / 2 + (8.0, 16.0, 28.0)[boxes]
 
 
-def _settled(wanted: Sequence[float], weights: Sequence[float], gaps: Sequence[float]) -> list[float]:
-    """Positions in the given order, at least `gaps` apart, with the least squared distance from the wanted ones.
-
-    Without the gaps this is isotonic regression: neighbours that want to pass each other become one block."""
-    offsets = [0.0]
-    for gap in gaps:
-        offsets.append(offsets[-1] + gap)
-    blocks: list[tuple[float, float, int]] = []  # sum of weighted wishes, weight, members
-    for want, weight, offset in zip(wanted, weights, offsets, strict=True):
-        block = ((want - offset) * weight, weight, 1)
-        while blocks and blocks[-1][0] * block[1] > block[0] * blocks[-1][1]:
-            last = blocks.pop()
-            block = (last[0] + block[0], last[1] + block[1], last[2] + block[2])
-        blocks.append(block)
-    means = [total / weight for total, weight, members in blocks for _ in range(members)]
-    return [mean + offset for mean, offset in zip(means, offsets, strict=True)]
-
-
 def _set_columns(
     cells: Sequence[_Cell], columns: Sequence[Sequence[int]], routes: Sequence[_Route], framed: int | None
 ) -> list[float]:
@@ -390,7 +331,7 @@ def _set_columns(
     for route in routes:
         target = cells[route.cells[-1]]
         if route.asked:
-            room[target.column] = max(room[target.column], _measure(route.asked, 10.5) + 70)
+            room[target.column] = max(room[target.column], measure(route.asked, 10.5) + 70)
     if framed is not None:
         room[framed] += 2 * _FRAME
     x = 0.0
@@ -420,7 +361,7 @@ def _place_labels(
     labels = []
     for gap in found.values():
         gap.sort()
-        heights = _settled([y for y, _, _ in gap], [1.0] * len(gap), [20.0] * (len(gap) - 1))
+        heights = settled([y for y, _, _ in gap], [1.0] * len(gap), [20.0] * (len(gap) - 1))
         labels += [(text, x, y) for (_, text, x), y in zip(gap, heights, strict=True)]
     return labels
 
@@ -522,7 +463,7 @@ def svg(workflow: Workflow, marks: Mapping[str, StepMark] | None = None) -> str:
     layout = _lay_out(drawn)
     name = cut(workflow.name, 128)
     note = _note(workflow)
-    width = max(layout.width, _measure(name, 18), _measure(note, 12)) + 2 * _MARGIN
+    width = max(layout.width, measure(name, 18), measure(note, 12)) + 2 * _MARGIN
     height = layout.height + _HEADING + 2 * _MARGIN
     size = f'viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" height="{_n(height)}"'
     parts = [
@@ -594,7 +535,7 @@ def _edge(layout: _Layout, route: _Route, dx: float, dy: float, path: str) -> st
 
 
 def _label(text: str, x: float, y: float) -> Iterator[str]:
-    width = _measure(text, 10.5) + 14
+    width = measure(text, 10.5) + 14
     yield _rect("pill", x - width / 2, y - 8.5, width, 17, 8.5)
     yield f'<text class="pilltext" x="{_n(x)}" y="{_n(y + 3.6)}">{_text(text)}</text>'
 
@@ -615,7 +556,7 @@ def _box(cell: _Cell, box: Box, dx: float, dy: float, path: str, marks: Mapping[
     lines = [line for line in lines if line[1]]
     yield _rect(step.action.kind, x + 9, y + 11, 3, _LINE * len(lines) - 6, 1.5)
     for i, (style, text, size) in enumerate(lines):
-        fitted = _fit(clean(text), size, cell.width - _INDENT - 12)
+        fitted = fit(clean(text), size, cell.width - _INDENT - 12)
         yield f'<text class="{style}" x="{_n(x + _INDENT)}" y="{_n(y + 20.5 + _LINE * i)}">{escape(fitted)}</text>'
     yield from _badges(box, x + cell.width - 8, y)
     if cell.inside is not None:
@@ -627,9 +568,9 @@ def _box(cell: _Cell, box: Box, dx: float, dy: float, path: str, marks: Mapping[
 
 def _mark(mark: StepMark, x: float, y: float, room: float) -> Iterator[str]:
     """On the lower border, from the left."""
-    text = _fit(clean(mark.words), 10.5, room - 14)
+    text = fit(clean(mark.words), 10.5, room - 14)
     colour = _COLOURS.get(mark.state, "")
-    yield _rect(f"mark {colour}".rstrip(), x, y - _BADGE / 2, _measure(text, 10.5) + 14, _BADGE, _BADGE / 2)
+    yield _rect(f"mark {colour}".rstrip(), x, y - _BADGE / 2, measure(text, 10.5) + 14, _BADGE, _BADGE / 2)
     yield f'<text class="marktext" data-state="{escape(mark.state)}" x="{_n(x + 7)}" y="{_n(y + 3.6)}">{escape(text)}</text>'
 
 
@@ -649,7 +590,7 @@ def _badges(box: Box, right: float, top: float) -> Iterator[str]:
     for text, turn in ((fan_out(box.step), False), (rounds(box.step), True)):
         if text:
             mark = 13.0 if turn else 0.0
-            width = _measure(text, 11.5) + 14 + mark
+            width = measure(text, 11.5) + 14 + mark
             right -= width
             yield _rect("badge", right, top - _BADGE / 2, width, _BADGE, _BADGE / 2)
             yield f'<text class="count" x="{_n(right + 7 + mark)}" y="{_n(top + 4)}">{_text(text)}</text>'

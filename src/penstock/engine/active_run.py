@@ -17,7 +17,8 @@ from penstock.backends.base import AttemptEnded
 from penstock.engine.effects import CallOpened, Effect, Emit, Noted, QuotaWanted, StepSettled, TaskSettled
 from penstock.engine.run_state import RunState
 from penstock.engine.steps import Task
-from penstock.graph.model import Outcome
+from penstock.expressions.evaluate import resolve
+from penstock.graph.model import MISSING, Outcome
 from penstock.graph.paths import step_of
 from penstock.store.records import RunRecord, WriteBatch
 
@@ -84,6 +85,8 @@ class Execution:
 
 
 AGAIN = "again"
+TIMED_OUT = "TimeoutError"
+"""The name of the error of a task that ran out of time, whatever it was that ran."""
 
 
 def execution(task: Task) -> Execution:
@@ -297,6 +300,8 @@ class ActiveRun:
         info = "{}"
         if report is not None:
             parts.append(f'"seconds":{round(report.seconds, 6)}')
+            if report.cpu is not None:
+                parts.append(f'"cpu_seconds":{round(report.cpu, 6)}')
             if report.log:
                 logs = _encode(report.log)
                 parts.append(f'"log":{logs}')
@@ -305,13 +310,14 @@ class ActiveRun:
             info = f'{{"from":{_encode(reused)}}}'
         self.log("task.succeeded", task.path, "{" + ",".join(parts) + "}")
         self.row(task, "succeeded" if reused is None else "reused", info, over=True)
-        execution(task).attempt_id = ""
+        own: Execution = task.execution
+        own.attempt_id = ""
         self.state.ended(task, SUCCEEDED, outputs)
 
     def supplied(self, task: Task) -> dict[str, Any]:
         """What a suspended task goes on with when nobody has said anything."""
         if not self.dry:
-            return {}
+            return {one.name: resolve(one.default, {}) for one in task.step.outputs if one.default is not MISSING}
         from penstock.engine.dry import supplied
 
         return supplied(task.step)
@@ -322,9 +328,18 @@ class ActiveRun:
         self.row(task, kind, _encode(data), over=True)
         if kind != "cancelled":
             self.failed(task.path, {"state": kind, "attempts": task.attempt, **data})
-        if "exit_code" in data:
-            task.exit_code = data["exit_code"]
+        keep_error(task, kind, data)
         self.state.ended(task, OUTCOMES[kind], left_behind(data), how_it_failed(task, kind, data))
+
+
+def keep_error(task: Task, kind: str, data: Mapping[str, Any]) -> None:
+    """What others may read of how it failed: `steps.NAME.exit_code` and `steps.NAME.error`."""
+    if "exit_code" in data:
+        task.exit_code = data["exit_code"]
+    task.error = {
+        "name": TIMED_OUT if data.get("timed_out") else data.get("exception") or kind,
+        "message": data.get("message", ""),
+    }
 
 
 def left_behind(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from penstock.graph.model import Http, Resource, Step, Suspend, Workflow
 
 if TYPE_CHECKING:  # the queues are loaded when the first step needs them
     from penstock.engine.observer import Observer
+    from penstock.engine.queue_recorder import QueueRecorder
     from penstock.engine.quota import AdmitterQuota
     from penstock.engine.quota_replica import QuotaReplica
     from penstock.engine.reservations import Preempt, Reservations, ShrinkPace
@@ -86,6 +87,7 @@ class Admitter:
         admitted: Callable[[ActiveRun, str], None],
         pace: ShrinkPace | None = None,
         observer: Observer | None = None,
+        recorder: QueueRecorder | None = None,
         explains: bool = True,
     ) -> None:
         self._store = store
@@ -107,6 +109,7 @@ class Admitter:
         self._admitted = admitted
         self._pace: ShrinkPace = pace if pace is not None else TimedPace(self._shrink_later)
         self._observer = observer
+        self._recorder = recorder
         self._explains = explains
         """Record why reservations wait."""
         self.replica: AdmitterQuota | None = cluster
@@ -134,6 +137,8 @@ class Admitter:
     def _step_needs_quota(self, workflow: Workflow, step: Step) -> bool:
         if isinstance(step.action, Suspend | Http):
             return False
+        if self._cluster is None and not step.resources and not self._strict:
+            return False  # nearly all
         if self._cluster is not None:
             return bool(step.resources) if isinstance(step.action, Resource) else self._elsewhere(step)
         if not isinstance(step.action, Resource) and self._queue_there(step, workflow.queue):
@@ -208,8 +213,10 @@ class Admitter:
         self._ask_checks(replica, reservations, now)
         again = self._settle(replica, reservations, news, now)
         self._record(replica, reservations, now)
-        at = replica.scheduler.next_time(now)
-        self._set_alarm(at if again is None else again if at is None else min(at, again), now)
+        times = [replica.scheduler.next_time(now), again]
+        if self._recorder is not None and replica.configured:
+            times.append(self._recorder.look(replica, now, last=not reservations))
+        self._set_alarm(min((at for at in times if at is not None), default=None), now)
 
     def _catch_up(self, replica: AdmitterQuota, now: float) -> set[str]:
         """Nobody else decides before this transaction ends. Returns the Workloads that others have changed."""

@@ -86,6 +86,10 @@ class BackendPool:
         """Does it run on other machines? What a resource step makes always does."""
         return isinstance(step.action, Resource) or self.lane_of(step) in ELSEWHERE
 
+    def may_queue_there(self, kind: str) -> bool:
+        """May a queue of a cluster hold a task of this kind of action? False for nearly all."""
+        return bool(self._scheduler) or kind == Resource.kind
+
     def queue_there(self, step: Step, named: str | None) -> str:
         """The queue of its cluster that holds a task of this step back; empty if none does, or quota is held for it here. `named`: by the workflow."""
         if isinstance(step.action, Resource):

@@ -63,10 +63,7 @@ class Loaded(dict[str, Any]):
     """Outputs or inputs as an expression sees them: a value in the artifact store is fetched when an expression reads it."""
 
     __slots__ = ("fetch",)
-
-    def __init__(self, values: Mapping[str, Any], fetch: Fetch) -> None:
-        super().__init__(values)
-        self.fetch = fetch
+    fetch: Fetch
 
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
@@ -85,6 +82,12 @@ class Loaded(dict[str, Any]):
 
     def raw(self, name: str) -> Any:
         return super().__getitem__(name)
+
+
+def loaded(values: Mapping[str, Any], fetch: Fetch) -> Loaded:
+    found = Loaded(values)
+    found.fetch = fetch
+    return found
 
 
 class StepPlan:
@@ -244,7 +247,7 @@ class StepPlan:
         """What can be read inside the step."""
         places = self.paths(inputs)
         seen = (
-            Loaded({**inputs, **places}, fetch)
+            loaded({**inputs, **places}, fetch)
             if places or any(type(v) is Stored or type(v) is list for v in inputs.values())
             else inputs
         )
@@ -263,10 +266,8 @@ class StepPlan:
         """The step as a backend gets it: with a path for each file that is given to a command without one, and with what only
         the engine knows put into the expressions that are evaluated when the answer is there."""
         action = self.step.action
-        if self.kind == Function.kind:  # most are
-            return self.step
         if isinstance(action, (Http, Resource)):
-            return self._bound({**view, "inputs": Loaded(inputs, fetch), **({} if item is None else {"item": item})})
+            return self._bound({**view, "inputs": loaded(inputs, fetch), **({} if item is None else {"item": item})})
         if not isinstance(action, (Container, Script, Pod)):
             return self.step
         step = self._pathed(inputs)

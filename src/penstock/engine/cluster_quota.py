@@ -36,6 +36,7 @@ from penstock.kueue import wanted as kueue
 from penstock.kueue.injection import PodInjection, injections
 from penstock.kueue.status import seconds
 from penstock.kueue.wanted import SHAPE, DesiredWorkload
+from penstock.store.queue_use import QueueUse
 
 PLACES: Final = 200
 """Workloads that keep a place in the queue for steps that are not ready. Those behind them get theirs when it is their turn."""
@@ -409,6 +410,9 @@ class ClusterQuota:
         """They are in the cluster, and in no store."""
         self.scheduler.touched.clear()
         return {}
+
+    def queue_use(self, at: int) -> Mapping[str, QueueUse]:
+        return {}  # of a cluster its own monitoring has records
 
     counts_pods = True
 

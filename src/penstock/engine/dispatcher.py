@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from time import monotonic
 from typing import Any
 
@@ -25,7 +26,7 @@ from penstock.engine.effects import CallFailed, StopTask
 from penstock.engine.file_claims import FileClaims
 from penstock.engine.journal import Journal
 from penstock.engine.maker import with_maker
-from penstock.engine.outcomes import said
+from penstock.engine.outcomes import ENOUGH, said
 from penstock.engine.quota import AdmitterQuota
 from penstock.engine.run_names import origin
 from penstock.engine.single_flight import Owner, SingleFlight
@@ -33,7 +34,7 @@ from penstock.engine.steps import Task
 from penstock.engine.timers import TurnTimers
 from penstock.errors import Problem, UserError
 from penstock.expressions.evaluate import EvaluationError
-from penstock.graph.model import MISSING, Outcome, Suspend
+from penstock.graph.model import MISSING, Function, Outcome, Suspend
 from penstock.graph.stored import Stored
 
 GRACE = 10.0
@@ -101,7 +102,7 @@ class Dispatcher:
             return
         self._deadlines.admitted(run, task.path)
         task.attempt += 1
-        own = execution(task)
+        own: Execution = task.execution or execution(task)
         own.lane = lane
         own.since = own.since or task.attempt
         if self._inherited:
@@ -138,11 +139,12 @@ class Dispatcher:
 
     def _spec(self, run: ActiveRun, task: Task, since: int) -> AttemptSpec:
         """Raises EvaluationError."""
-        step = task.step
-        if not run.dry:
-            step = task.state.plan.ordered(task.inputs, task.state.scope.view, task.item, self._fetch)
+        plan = task.state.plan
+        step = plan.step
+        if plan.kind != Function.kind and not run.dry:
+            step = plan.ordered(task.inputs, task.state.scope.view, task.item, self._fetch)
         if self._quota is not None and task.permit is not None:
-            step = self._quota.placed(step, task.state.plan.step, task.permit.key)
+            step = self._quota.placed(step, plan.step, task.permit.key)
         return AttemptSpec(
             id=f"{run.record.id}/{task.path}/{task.attempt}",
             run=run.record.id,
@@ -154,7 +156,7 @@ class Dispatcher:
             inputs=task.inputs,
             bundle=run.bundle,
             working_directory=run.place,
-            queue=self._queue_there(run, task),
+            queue=self._queue_there(run, task) if self._pool.may_queue_there(plan.kind) else "",
             counted=self._quota is not None and self._quota.counts_pods and task.permit is not None,
         )
 
@@ -180,8 +182,8 @@ class Dispatcher:
             reports_start = self._pool.abilities(lane).reports_start
             for spec in specs:
                 owner = self._attempts.get(spec.id)
-                if owner is not None and spec.step.timeout is not None and not reports_start:
-                    self._limit(execution(owner[1]), spec.id, spec.step.timeout)
+                if owner is not None and owner[1].timeout is not None and not reports_start:
+                    self._limit(execution(owner[1]), spec.id, owner[1].timeout)
             self._pool.start(lane, self._with_secrets(lane, specs) if self._secret else specs)
 
     def _with_secrets(self, lane: str, specs: list[AttemptSpec]) -> list[AttemptSpec]:
@@ -211,8 +213,8 @@ class Dispatcher:
             return
         run, task = owner
         own = execution(task)
-        if task.step.timeout is not None and own.timer is None and report.begun:
-            self._limit(own, report.id, task.step.timeout)
+        if task.timeout is not None and own.timer is None and report.begun:
+            self._limit(own, report.id, task.timeout)
         if report.log or report.pid:
             own.log = report.log
             waits = {"waits": report.waits} if report.waits and not report.begun else {}
@@ -243,7 +245,7 @@ class Dispatcher:
                 self._over.setdefault(lane, []).append(id)
 
     def _end(self, run: ActiveRun, task: Task, report: AttemptEnded) -> None:
-        own = execution(task)
+        own: Execution = task.execution or execution(task)
         own.attempt_id = ""
         own.since = 0
         if report.outcome is Outcome.SUCCEEDED and not own.timed_out:
@@ -253,7 +255,8 @@ class Dispatcher:
         elif own.cancelled:
             self._flights.release(task)
             scope = task.state.scope
-            why = scope.halted if scope.halt == "enough" else "stopped"
+            had = task.state.enough is not None and task.state.enough < 0
+            why = scope.halted if scope.halt in ("enough", "dropped") else ENOUGH if had else "stopped"
             run.not_succeeded(task, "cancelled", _facts(report) | {"message": why})
         elif report.lost and (report.preempted or own.lost + 1 < retry.LOST_LIMIT):
             own.lost += not report.preempted
@@ -312,7 +315,10 @@ class Dispatcher:
     def _preempted(self, run: ActiveRun, task: Task, report: AttemptEnded, why: dict[str, Any]) -> None:
         """It was stopped because its quota was taken: that is not a failure."""
         execution(task).preempted = None
-        run.note("task.preempted", task.path, {"attempt": task.attempt, **why, "seconds": round(report.seconds, 6)})
+        used = {} if report.cpu is None else {"cpu_seconds": round(report.cpu, 6)}
+        run.note(
+            "task.preempted", task.path, {"attempt": task.attempt, **why, "seconds": round(report.seconds, 6), **used}
+        )
         run.row(task, "waiting", json.dumps({"reason": {"why": "preempted", **why}}))
         run.state.ready.free(task)
         self._flights.preempted(task)
@@ -324,7 +330,8 @@ class Dispatcher:
         report.message = with_maker(report.message, task.state.scope, task.inputs)
         data = _facts(report)
         if own.timed_out:
-            data["message"] = f"timed out after {task.step.timeout:g} s"
+            data["message"] = f"timed out after {task.timeout:g} s"
+            data["timed_out"] = True
         kind = "errored" if report.outcome is Outcome.ERRORED and not own.timed_out else "failed"
         wait = None if final else self._retry_delay(task, report, own.timed_out)
         if wait is not None:
@@ -401,10 +408,14 @@ class Dispatcher:
         action = task.action
         assert isinstance(action, Suspend)
         own = execution(task)
-        left = 0.0 if run.dry else action.duration
+        try:
+            left = 0.0 if run.dry else _seconds(action, self._now())
+        except ValueError:
+            run.not_succeeded(task, "errored", {"message": f"{action.until!r} is no time such as 2026-11-19T08:00:00Z"})
+            return
         if not logged:
             own.started = self._now()
-            data = {"message": action.message, "seconds": action.duration}
+            data = {"message": action.message, "seconds": left if action.until else action.duration}
             text = json.dumps({name: value for name, value in data.items() if value not in (None, "")})
             run.log("task.suspended", task.path, text)
             run.row(task, "suspended", text)
@@ -458,7 +469,8 @@ class Dispatcher:
 
     def stop_tasks(self, run: ActiveRun, grace: float) -> None:
         for task in self._stopping.pop(run.number, ()):
-            self._stop(run, task, grace)
+            if run.state.live.get(task.path) is task:  # it may have ended in the same turn
+                self._stop(run, task, grace)
         for path, (task, _, _) in list(run.state.failed_calls.items()):
             if task.state.scope.halted:
                 execution(task).stop_timer()
@@ -519,6 +531,16 @@ class Dispatcher:
         self._failed_calls.pop(run.number, None)
 
 
+def _seconds(action: Suspend, now: float) -> float | None:
+    """How long it waits; None: for a person. Raises ValueError."""
+    if action.until in (None, ""):
+        return action.duration
+    until = datetime.fromisoformat(str(action.until))
+    if until.tzinfo is None:
+        raise ValueError("no zone")
+    return max(0.0, until.timestamp() - now)
+
+
 def _facts(report: AttemptEnded) -> dict[str, Any]:
     """What is recorded of a report that is not a success."""
     data: dict[str, Any] = {"message": report.message}
@@ -528,6 +550,8 @@ def _facts(report: AttemptEnded) -> dict[str, Any]:
         if value:
             data[name] = value
     data["seconds"] = round(report.seconds, 6)
+    if report.cpu is not None:
+        data["cpu_seconds"] = round(report.cpu, 6)
     if report.outputs:
         data["outputs"] = json.loads(dumps(report.outputs))
     return data

@@ -88,6 +88,19 @@ class DryValues:
                 return found
         return Items.listed([{name: "" for axis in each.axes for name in axis}])
 
+    def at_once(self, scope: WorkflowScope, plan: StepPlan) -> int | None:
+        try:
+            return self._real.at_once(scope, plan)
+        except NO_VALUE:
+            return None
+
+    def beyond(self, scope: WorkflowScope, plan: StepPlan) -> int | None:
+        """What ends is made up: a walk goes through all of it."""
+        return None
+
+    def is_one_of_enough(self, task: Task, outputs: Mapping[str, Any]) -> bool:
+        return False
+
     def inputs(self, scope: WorkflowScope, plan: StepPlan, item: Any) -> dict[str, Any]:
         try:
             return self._real.inputs(scope, plan, item)
@@ -106,6 +119,9 @@ class DryValues:
             self._real.resolve(task, item)
         except NO_VALUE:
             return
+
+    def limit(self, task: Task, item: Any) -> None:
+        """Nothing takes time."""
 
     def give_key(self, task: Task, item: Any) -> None:
         """A made-up result is of no use to another run."""

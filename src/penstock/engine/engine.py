@@ -54,6 +54,7 @@ from penstock.engine.effects import (
 from penstock.engine.journal import Journal
 from penstock.engine.locks import LockManager
 from penstock.engine.peers import POLL, Neighbours, Peers
+from penstock.engine.queue_recorder import QueueRecorder
 from penstock.engine.replay import replay
 from penstock.engine.run_names import RunNames
 from penstock.engine.run_state import RunState
@@ -164,6 +165,7 @@ class Engine:
             admitted=self.deadlines.admitted,
             pace=pace,
             observer=observer,
+            recorder=None if observer is not None else QueueRecorder(store.series, self.journal),
             explains=explains,
         )
         self._routes: Mapping[type, Route] = {

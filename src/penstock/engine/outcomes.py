@@ -11,12 +11,13 @@ from penstock.expressions.parse import references
 from penstock.graph.model import MISSING, NORMAL, Outcome, expressions
 
 BAD: Final = frozenset({Outcome.FAILED, Outcome.ERRORED})
+ENOUGH: Final = "the for-each has enough"
 RAN: Final = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED})
 
 
 def outcome_of(scope: WorkflowScope) -> Outcome:
     """Of the workflow proper, once all of it is over."""
-    if scope.halt in ("cancelled", "now"):
+    if scope.halt in ("cancelled", "now", "dropped"):
         return Outcome.CANCELLED
     if scope.halt == "timeout":
         return Outcome.FAILED
@@ -124,6 +125,8 @@ def _stands(scope: WorkflowScope, value: Any) -> bool:
 def gathered(state: StepState) -> tuple[Outcome, dict[str, Any]]:
     """How a looped step ended, and its outputs as lists of what succeeded, in order."""
     tally = state.tally
+    if state.enough is not None and state.enough < 0:
+        tally = {one: count for one, count in tally.items() if one is not Outcome.CANCELLED}
     order = (Outcome.FAILED, Outcome.ERRORED, Outcome.CANCELLED, Outcome.SUCCEEDED)
     outcome = next((one for one in order if tally.get(one)), Outcome.SKIPPED)
     outputs: dict[str, Any] = {}

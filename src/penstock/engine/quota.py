@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from penstock.admission.decisions import Decision
     from penstock.admission.model import Config, PodSet, Workload
     from penstock.graph.model import Step
+    from penstock.store.queue_use import QueueUse
 
 
 class Reason(Protocol):
@@ -119,6 +120,10 @@ class AdmitterQuota(QuotaSource, Protocol):
 
     def written(self) -> dict[str, tuple[str, int, int, str, str, str]]:
         """The rows of what has changed since the last time, for the number of this decision."""
+        ...
+
+    def queue_use(self, at: int) -> Mapping[str, QueueUse]:
+        """How each queue is used now, for the records. Empty if there are none, or if they are recorded elsewhere."""
         ...
 
     @property

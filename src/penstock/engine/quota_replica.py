@@ -29,6 +29,7 @@ from penstock.admission.scheduler import Scheduler
 from penstock.engine.checks import ask
 from penstock.engine.workload_codec import from_document, to_document
 from penstock.graph.model import Step
+from penstock.store.queue_use import FINE, QueueUse, Use
 from penstock.store.records import WorkloadRecord
 
 if TYPE_CHECKING:
@@ -148,6 +149,23 @@ class QuotaReplica:
         if local is None or local.stop != "None" or self.scheduler.inactive(self.scheduler.queue_of(workload)):
             return True
         return self.scheduler.waiting_beside(key) > own
+
+    def queue_use(self, at: int) -> dict[str, QueueUse]:
+        """By ClusterQueue. Empty as long as this machine is the only queue."""
+        if not self.configured:
+            return {}
+        pending, found = self.scheduler.queues.pending, {}
+        for name, node in self.scheduler.tree.queues.items():
+            many = len(pending.get(name, ()))
+            amounts = {}
+            for fr in sorted({*node.quotas, *node.usage}):
+                used, quota = node.usage.get(fr, 0), node.quotas.get(fr)
+                nominal = 0 if quota is None else quota.nominal
+                if used or nominal:
+                    borrowed = max(0, used - nominal) if node.parent is not None else 0
+                    amounts[f"{fr.flavor}/{fr.resource}"] = Use(used, used, used, nominal, borrowed)
+            found[name] = QueueUse(at, FINE, Use(many, many, many), amounts)
+        return found
 
     counts_pods = False
 

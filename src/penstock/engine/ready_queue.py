@@ -87,6 +87,9 @@ class ReadyQueue:
             if not self._may_go_on(head):
                 queue.pop()
                 continue
+            if head.cursor == head.n - 1:  # its last task
+                queue.pop()
+                head.queued = False
             task = self._make(head)
             if task is not None:
                 if head.permits is not None:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from penstock.artifacts.values import loads
-from penstock.engine.active_run import OUTCOMES, ActiveRun, execution, how_it_failed, left_behind
+from penstock.engine.active_run import OUTCOMES, ActiveRun, execution, how_it_failed, keep_error, left_behind
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.steps import Task
 from penstock.graph.model import Outcome
@@ -147,8 +147,7 @@ def _apply(run: ActiveRun, event: Event, results: dict[str, Any]) -> None:
         if data.get("retry") is None:
             if kind != "task.cancelled":
                 run.failed(task.path, {"state": kind[5:], "attempts": task.attempt, **data})
-            if "exit_code" in data:
-                task.exit_code = data["exit_code"]
+            keep_error(task, kind[5:], data)
             state.ended(task, OUTCOMES[kind[5:]], left_behind(data), how_it_failed(task, kind[5:], data))
         else:
             task.tries = int(data.get("tries", task.tries))

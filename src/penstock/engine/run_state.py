@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final
 
-from penstock.engine.blueprint import Blueprint, Loaded
+from penstock.engine.blueprint import Blueprint, loaded
 from penstock.engine.effects import (
     CallFailed,
     CallOpened,
@@ -26,7 +26,7 @@ from penstock.engine.effects import (
     StopTask,
     TaskSettled,
 )
-from penstock.engine.outcomes import BAD, enough_of, failures_of, gathered, handlers_failed, outcome_of, said
+from penstock.engine.outcomes import BAD, ENOUGH, enough_of, failures_of, gathered, handlers_failed, outcome_of, said
 from penstock.engine.ready_queue import ReadyQueue
 from penstock.engine.steps import StepState, Task, WorkflowScope
 from penstock.engine.values import Values
@@ -35,6 +35,8 @@ from penstock.graph.model import MISSING, Outcome, Step
 
 SUCCEEDED, FAILED, ERRORED = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED
 SKIPPED, OMITTED, CANCELLED = Outcome.SKIPPED, Outcome.OMITTED, Outcome.CANCELLED
+_NO_ERROR: Final[Mapping[str, str]] = {}
+_WORDS: Final = {outcome: outcome.value for outcome in Outcome}
 _CODES: Final = {SUCCEEDED: 2, FAILED: 3, ERRORED: 4, SKIPPED: 5, CANCELLED: 6}
 _PATH: Final = re.compile(r"([^\[\]#/]+)(?:\[(\d+)\])?(?:#(\d+))?\Z")
 DEEPEST: Final = 98
@@ -117,6 +119,7 @@ class RunState:
         try:
             if not plan.static:
                 self.values.resolve(task, item)
+            self.values.limit(task, item)
             self.values.give_key(task, item)
         except (EvaluationError, KeyError, IndexError, TypeError) as error:
             self._settle_task("task.errored", task, ERRORED, {}, f"{plan.kind}: {said(error)}")
@@ -189,7 +192,7 @@ class RunState:
     def ended(self, task: Task, outcome: Outcome, outputs: Mapping[str, Any], why: str = "") -> None:
         """The task is over for good."""
         self.live.pop(task.path, None)
-        outputs = dict(outputs)
+        outputs = outputs if type(outputs) is dict else dict(outputs)
         if outcome is SUCCEEDED and task.step.loop is not None and not task.state.scope.halted:
             last = self._next_round(task, outputs)
             if last is None:
@@ -271,6 +274,7 @@ class RunState:
             outcome = scope.outcomes[up]
             if outcome not in allowed:
                 return self._noted(scope, step, OMITTED, f"{scope.blueprint.plans[up].step.name} {outcome}", {})
+        at_once = beyond = None
         try:
             if step.trigger is not None and not self.values.triggered(scope, plan):
                 return self._noted(scope, step, OMITTED, f"{step.trigger.text} does not hold", {})
@@ -281,9 +285,11 @@ class RunState:
                 items = self.values.items(scope, plan)
                 if not items.count:
                     return self._noted(scope, step, SKIPPED, "no items", plan.defaults())
+                at_once, beyond = self.values.at_once(scope, plan), self.values.beyond(scope, plan)
         except (EvaluationError, ValueError, KeyError, TypeError) as error:
             return self._noted(scope, step, ERRORED, said(error), {})
-        state = StepState(scope, plan, items)
+        state = StepState(scope, plan, items, at_once)
+        state.enough = beyond
         if self.needs_quota is not None and plan.inner is None and self.needs_quota(state):
             state.permits = []
         scope.states[number] = state
@@ -311,11 +317,11 @@ class RunState:
         self.ready.free(task)
         number = state.plan.number
         if state.items is None:
-            code = 0
+            code, error = 0, None
             if outcome in BAD:
                 self._failed(scope, number, outcome, why or f"{task.path} {outcome}")
-                code = task.exit_code
-            self._settle(scope, self._step_over(scope, number, outcome, outputs, code))
+                code, error = task.exit_code, task.error or {"name": str(outcome), "message": why}
+            self._settle(scope, self._step_over(scope, number, outcome, outputs, code, error))
         else:
             state.tally[outcome] = state.tally.get(outcome, 0) + 1
             if outcome is SUCCEEDED:
@@ -326,12 +332,15 @@ class RunState:
                     column[task.index] = value
             elif outcome in BAD:
                 self._failed(scope, number, outcome, why or f"{task.path} {outcome}")
+            enough = outcome is SUCCEEDED and state.enough is not None and self._has_enough(task, outputs)
             if state.done == state.n:
                 self._settle(scope, self._step_over(scope, number, *gathered(state)))
+            elif enough:
+                self._stop_rest(state)
             elif not state.queued and state.open:
                 self.ready.add_step(state)
-        if outcome is SUCCEEDED and scope.phase == "main" and not scope.halted and (enough := enough_of(scope)):
-            self._halt(scope, "enough", enough)
+        if outcome is SUCCEEDED and scope.phase == "main" and not scope.halted and (found := enough_of(scope)):
+            self._halt(scope, "enough", found)
         while scope.blocked:
             other = scope.blocked.popleft()
             other.queued = False
@@ -355,16 +364,27 @@ class RunState:
             self._halt(self.root if self.fail_fast else scope, "fail fast", why)
 
     def _step_over(
-        self, scope: WorkflowScope, number: int, outcome: Outcome, outputs: dict[str, Any], code: int | None = None
+        self,
+        scope: WorkflowScope,
+        number: int,
+        outcome: Outcome,
+        outputs: dict[str, Any],
+        code: int | None = None,
+        error: Mapping[str, str] | None = None,
     ) -> list[int]:
-        """The step has ended; returns the steps that wait for nothing any more. `code`: if it was one command, its exit code."""
+        """The step has ended; returns the steps that wait for nothing any more. `code`: if it was one command, its exit code; `error`:
+        what it failed with."""
         plan = scope.blueprint.plans[number]
         scope.outcomes[number] = outcome
         state = scope.states[number]
         if state is not None and state.permits is not None:
             self.emit(StepSettled(state))
         scope.states[number] = None
-        known = scope.steps[plan.step.name] = {"outputs": Loaded(outputs, self.values.fetch), "outcome": outcome.value}
+        known = scope.steps[plan.step.name] = {
+            "outputs": loaded(outputs, self.values.fetch),
+            "outcome": _WORDS[outcome],
+            "error": error or _NO_ERROR,
+        }
         if code is not None:
             known["exit_code"] = code
         if state is not None and state.items is not None:
@@ -460,7 +480,8 @@ class RunState:
         phases = ("main", "exit") if kind == "now" else ("main",)
         inside = [one for prefix, one in self.scopes.items() if prefix.startswith(scope.prefix) and one.phase in phases]
         for one in inside:
-            one.halt, one.halted = (one.halt if one.halt and kind != "now" else kind), one.halted or why
+            own = "dropped" if kind == "enough" and one is not scope else kind  # what it calls has not succeeded
+            one.halt, one.halted = (one.halt if one.halt and kind != "now" else own), one.halted or why
         if kind != "fail fast":
             ids = set(map(id, inside))
             for task in self.live.values():
@@ -471,6 +492,34 @@ class RunState:
             for state in list(one.states):
                 if state is not None and (state.plan.number < one.blueprint.main or kind == "now"):
                     self._drop_rest(state, why)
+
+    def _has_enough(self, task: Task, outputs: Mapping[str, Any]) -> bool:
+        """A task of a for-each has succeeded: does the for-each have enough now?"""
+        state = task.state
+        assert state.enough is not None
+        try:
+            counts = self.values.is_one_of_enough(task, outputs)
+        except (EvaluationError, ValueError, KeyError, TypeError) as error:
+            why = f"{task.path}: each.enough has no value: {said(error)}"
+            self._failed(state.scope, state.plan.number, ERRORED, why)
+            state.tally[ERRORED] = state.tally.get(ERRORED, 0) + 1
+            counts = True
+            state.enough = 0
+        state.enough -= counts
+        return state.enough < 0
+
+    def _stop_rest(self, state: StepState) -> None:
+        """Of a for-each that has enough."""
+        for task in [one for one in self.live.values() if one.state is state]:
+            scope = self.scopes.get(task.path + "/")
+            if state.plan.inner is None:
+                self.emit(StopTask(task))
+            elif scope is not None:
+                self._halt(scope, "dropped", ENOUGH)
+            elif self.failed_calls.pop(task.path, None) is not None:  # it waits for its next try
+                self.emit(Noted("task.cancelled", task.path, {"follows": True, "message": ENOUGH}, task))
+                self.ended(task, CANCELLED, {}, ENOUGH)
+        self._drop_rest(state, ENOUGH)
 
     def _drop_rest(self, state: StepState, why: str) -> None:
         """Tasks that nobody has taken are cancelled together."""

@@ -17,6 +17,7 @@ class Task:
         "action",
         "attempt",
         "counted",
+        "error",
         "execution",
         "exit_code",
         "index",
@@ -27,6 +28,7 @@ class Task:
         "round",
         "state",
         "step_path",
+        "timeout",
         "tries",
     )
 
@@ -38,6 +40,7 @@ class Task:
         self.path = path
         self.inputs = inputs
         self.action: Action = state.plan.step.action
+        self.timeout: float | None = state.plan.step.timeout
         self.key = ""
         self.attempt = 0
         """Names attempts: counts every start."""
@@ -51,6 +54,8 @@ class Task:
         """It is one of those that may run at a time in the whole run."""
         self.exit_code = -1
         """Of the command, once it has failed with one."""
+        self.error: dict[str, str] | None = None
+        """What it has failed with: {name, message}."""
 
     @property
     def step(self) -> Step:
@@ -69,6 +74,7 @@ class StepState:
         "columns",
         "cursor",
         "done",
+        "enough",
         "items",
         "limit",
         "line",
@@ -85,12 +91,14 @@ class StepState:
         "tally",
     )
 
-    def __init__(self, scope: WorkflowScope, plan: StepPlan, items: Items | None) -> None:
+    def __init__(self, scope: WorkflowScope, plan: StepPlan, items: Items | None, at_once: int | None = None) -> None:
         self.scope = scope
         self.plan = plan
         self.items = items
         self.n = 1 if items is None else items.count
-        self.limit = self.n if plan.step.each is None else plan.step.each.parallel or self.n
+        self.limit = at_once or self.n
+        self.enough: int | None = None
+        """How many more tasks may end with what its for-each has enough of; below 0: it has. None: it is not asked for."""
         self.status = bytearray(self.n)
         self.cursor = 0
         self.live = 0
@@ -196,7 +204,7 @@ class WorkflowScope:
         self.halted = ""
         """Why nothing more starts here, in words."""
         self.halt = ""
-        """The same as one of: cancelled, now, timeout, fail fast, enough."""
+        """The same as one of: cancelled, now, timeout, fail fast, enough; dropped: what is around has enough."""
         self.blocked: deque[StepState] = deque()
         """Steps that have tasks to start when others end, because only so many may run at a time."""
         self.failures: list[int] = []

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from penstock.engine.blueprint import Fetch, Items, Loaded, StepPlan
+from penstock.engine.blueprint import Fetch, Items, StepPlan, loaded
 from penstock.engine.outcomes import results_of
 from penstock.engine.steps import Task, WorkflowScope
-from penstock.expressions.evaluate import EvaluationError, evaluate
+from penstock.expressions.evaluate import EvaluationError, evaluate, resolve
 from penstock.expressions.parse import Expr
 from penstock.graph.model import Step
 from penstock.plan.expand import decide, each_item
@@ -34,10 +34,24 @@ class Values(Protocol):
 
     def items(self, scope: WorkflowScope, plan: StepPlan) -> Items: ...
 
+    def at_once(self, scope: WorkflowScope, plan: StepPlan) -> int | None:
+        """How many tasks of the for-each may run at the same time. None: all."""
+        ...
+
+    def beyond(self, scope: WorkflowScope, plan: StepPlan) -> int | None:
+        """How many tasks may end with what the for-each has enough of. None: any number."""
+        ...
+
+    def is_one_of_enough(self, task: Task, outputs: Mapping[str, Any]) -> bool: ...
+
     def inputs(self, scope: WorkflowScope, plan: StepPlan, item: Any) -> dict[str, Any]: ...
 
     def resolve(self, task: Task, item: Any) -> None:
         """Replace the expressions in the task's action by their values."""
+        ...
+
+    def limit(self, task: Task, item: Any) -> None:
+        """Set the task's timeout, if only the run knows it."""
         ...
 
     def give_key(self, task: Task, item: Any) -> None:
@@ -65,6 +79,9 @@ class RunValues:
         self.variant_of = variant_of
         """What distinguishes a result beside its content, such as where it was made; None: the result is not kept."""
         self._memo: dict[int, tuple[Any, str]] = {}
+        self._last: StepPlan | None = None
+        """The step that a key was made for last, and its variant: the tasks of a loop come one after another."""
+        self._last_variant: str | None = None
 
     def triggered(self, scope: WorkflowScope, plan: StepPlan) -> bool:
         return plan.step.trigger is not None and evaluate(plan.step.trigger, scope.view) is True
@@ -81,18 +98,52 @@ class RunValues:
         assert plan.step.each is not None
         return Items(plan.step.each.axes, scope.view, each_item)
 
+    def at_once(self, scope: WorkflowScope, plan: StepPlan) -> int | None:
+        each = plan.step.each
+        if each is None or each.at_once is None:
+            return None if each is None else each.parallel
+        found = _count(evaluate(each.at_once, scope.view), "at_once", 1)
+        return min(found, each.parallel or found)
+
+    def beyond(self, scope: WorkflowScope, plan: StepPlan) -> int | None:
+        each = plan.step.each
+        if each is None or each.enough is None:
+            return None
+        return _count(resolve(each.enough.beyond, scope.view), "enough.beyond", 0)
+
+    def is_one_of_enough(self, task: Task, outputs: Mapping[str, Any]) -> bool:
+        each = task.step.each
+        assert each is not None and each.enough is not None
+        return evaluate(each.enough.when, {**task.state.scope.view, "outputs": loaded(outputs, self.fetch)}) is True
+
     def inputs(self, scope: WorkflowScope, plan: StepPlan, item: Any) -> dict[str, Any]:
         return plan.inputs(scope.params, scope.steps, scope.view, item)
 
     def resolve(self, task: Task, item: Any) -> None:
         task.action = task.state.plan.action(task.state.scope.view, task.inputs, item, self.fetch, task.tries)
 
+    def limit(self, task: Task, item: Any) -> None:
+        given = task.step.timeout_by
+        if given is None:
+            return
+        view = task.state.scope.view
+        found = evaluate(given, {**view, "inputs": loaded(task.inputs, self.fetch), "item": item})
+        if found is None:
+            return
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < 1e9:
+            raise EvaluationError(f"timeout_by is {found!r}, not a number of seconds")
+        task.timeout = float(found) if task.timeout is None else min(float(found), task.timeout)
+
     def give_key(self, task: Task, item: Any) -> None:
         plan = task.state.plan
         if plan.laid or plan.keyed:
             self._own_key(task, plan.within(task.state.scope.view, task.inputs, item, self.fetch))
         elif not plan.private:
-            variant = "" if self.variant_of is None else self.variant_of(plan.step)
+            if plan is self._last:
+                variant = self._last_variant
+            else:
+                variant = self._last_variant = "" if self.variant_of is None else self.variant_of(plan.step)
+                self._last = plan
             if variant is not None:
                 task.key = plan.key(task.inputs, task.action, self._memo, variant)
 
@@ -108,11 +159,11 @@ class RunValues:
             task.key = plan.key(task.inputs, task.action, self._memo, variant, mounts)
 
     def holds(self, task: Task, condition: Expr, item: Any, outputs: Mapping[str, Any] | None) -> bool:
-        scope: dict[str, Any] = {**task.state.scope.view, "inputs": Loaded(task.inputs, self.fetch)}
+        scope: dict[str, Any] = {**task.state.scope.view, "inputs": loaded(task.inputs, self.fetch)}
         if item is not None:
             scope["item"] = item
         if outputs is not None:
-            scope["outputs"] = Loaded(outputs, self.fetch)
+            scope["outputs"] = loaded(outputs, self.fetch)
         try:
             return evaluate(condition, scope) is True
         except EvaluationError as error:
@@ -123,3 +174,9 @@ class RunValues:
 
     def results(self, scope: WorkflowScope) -> tuple[dict[str, Any], str]:
         return results_of(scope)
+
+
+def _count(value: Any, name: str, low: int) -> int:
+    if type(value) is not int or value < low:
+        raise EvaluationError(f"each.{name} is {value!r}, not a whole number from {low} on")
+    return value

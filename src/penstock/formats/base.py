@@ -139,9 +139,13 @@ class Format:
     """Can a document of these kinds be run by itself?"""
     references: Callable[[str, Mapping[str, Any]], str] = lambda field, value: ""
     """The kind of document that a field with such a value refers to by name; empty if to none."""
+    beside: tuple[str, ...] = ()
+    """Kinds of documents without a name that belong to every workflow beside them."""
     vet: Callable[[Document, Report], None] | None = None
     """Reports what the format's own project would not take. None: what its CRD does not allow."""
     read: ReadFunction | None = None
+    plain: ReadFunction | None = None
+    """Reads it for other systems, where what `read` makes is for our engine alone. None: as `read` does."""
     write: WriteFunction | None = None
     gate: Gate | None = None
     watch: RunWatch | None = None

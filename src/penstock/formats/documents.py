@@ -47,8 +47,10 @@ class Document:
 
     @property
     def name(self) -> str:
-        """metadata.name, or generateName without the dash at its end."""
+        """metadata.name, or generateName without the dash at its end; of what has neither kind nor metadata, that of its file."""
         found = self.metadata.get("name") or self.metadata.get("generateName") or ""
+        if not found and not self.data.keys() & {"apiVersion", "kind", "metadata"}:
+            return self.file.rpartition("/")[2].partition(".")[0]
         return found.rstrip("-") if isinstance(found, str) else ""
 
     @property

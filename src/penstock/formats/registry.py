@@ -31,6 +31,7 @@ OURS: Final[Mapping[str, str]] = {
     "jobset": "kubernetes.format:JOBSET",
     "job": "kubernetes.format:JOB",
     "wfformat": "wfformat.format:FORMAT",
+    "asl": "asl.format:FORMAT",
 }
 """Our own. They are found without the metadata of all installed packages, which takes longer to read than most documents."""
 
@@ -181,7 +182,14 @@ def nothing(library: Library, file: str) -> Problem:
 
 def unresolved(library: Library) -> set[tuple[str, str]]:
     """(kind, name) of documents that are referred to and not there. They may be in files beside these."""
-    return {
+    beside = {
+        (kind, "")
+        for document in library.documents
+        if (known := format_for(document)) is not None
+        for kind in known.beside
+        if not library.of_kind(kind)
+    }
+    return beside | {
         (kind, name)
         for document in library.documents
         if (known := format_for(document)) is not None
@@ -212,12 +220,12 @@ def _references(data: Any, kind_of: Callable[[str, Mapping[str, Any]], str]) -> 
 # -- what a format does -----------------------------------------------------------------------------------------------
 
 
-def read(library: Library, document: Document) -> Read:
-    """The workflow that a document describes. Raises UserError with every problem found."""
+def read(library: Library, document: Document, plain: bool = False) -> Read:
+    """The workflow that a document describes; `plain`: for other systems. Raises UserError with every problem found."""
     known = format_for(document)
     if known is None or known.read is None:
         raise DocumentError(nothing(Library((document,)), document.file))
-    found = known.read(library, document)
+    found = (known.plain if plain and known.plain is not None else known.read)(library, document)
     workflow = dataclasses.replace(found.workflow, extra={**found.workflow.extra, "format": known.name})
     return Read(workflow, found.report)
 

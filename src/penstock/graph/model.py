@@ -6,6 +6,7 @@ not known when the workflow is written are expressions (see expressions.parse) o
     params.NAME                  the workflow's parameters
     steps.NAME.outputs.OUTPUT    an output of another step; an ordered list if that step has a for-each
     steps.NAME.outcome           how it ended (in `trigger`, `when` and exit handlers)
+    steps.NAME.error             what it failed with: {name, message}; {} if it has not failed, or has a for-each
     item.NAME                    the loop variables of this step's own for-each
     inputs.NAME, outputs.NAME    the step's own inputs and outputs, inside its action and its while loop
     object, response             the object of a resource step; the response to an http step
@@ -166,10 +167,12 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspend:
-    """Waits for a person, or for `duration` seconds."""
+    """Waits for a person, for `duration` seconds, or `until` a time such as 2026-11-19T08:00:00Z. If the time comes first, the
+    outputs have their defaults."""
 
     kind: ClassVar[str] = "suspend"
     duration: float | None = None
+    until: Value = None
     message: Value = ""
 
 
@@ -248,6 +251,15 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnoughTasks:
+    """Once `when` holds, over their `outputs`, for more than `beyond` tasks of a for-each that have succeeded, nothing more of it starts, and what runs
+    is stopped. The step has then succeeded, with the outputs of the tasks that had."""
+
+    when: Expr
+    beyond: Value = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForEach:
     """One task for each combination. Variables of one axis advance together (zip), axes multiply (cross), and the items
     of a later axis may use the variables of an earlier one (nested)."""
@@ -257,6 +269,9 @@ class ForEach:
     """The most tasks that run at the same time."""
     gang: bool = False
     """All or nothing. Otherwise the tasks are independent and may be admitted a few at a time."""
+    at_once: Expr | None = None
+    """Like `parallel`, where only the run knows the number: the smaller of the two holds."""
+    enough: EnoughTasks | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,6 +394,8 @@ class Step:
     retry: Retry | None = None
     timeout: float | None = None
     """Seconds from admission."""
+    timeout_by: Expr | None = None
+    """The same, where only the run knows it; the smaller of the two holds, and null is no limit. Not of a called workflow."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """Thousandths of a unit, by resource, for one pod."""
     replicas: int = 1
@@ -486,8 +503,8 @@ def action_values(action: Action) -> Iterator[tuple[str, Value]]:
             yield from (("image", image), ("env", env))
         case Resource(manifest=manifest):
             yield ("manifest", manifest)
-        case Suspend(message=message):
-            yield ("message", message)
+        case Suspend(message=message, until=until):
+            yield from (("message", message), ("until", until))
         case Http(url=url, headers=headers, body=body):
             yield from (("url", url), ("headers", headers), ("body", body))
         case Pod(parts=parts):
@@ -531,10 +548,16 @@ def step_values(step: Step, inputs: bool = True) -> Iterator[tuple[str, Value]]:
         yield "trigger", step.trigger
     if step.when is not None:
         yield "when", step.when
+    if step.timeout_by is not None:
+        yield "timeout_by", step.timeout_by
     if step.each is not None:
         for axis in step.each.axes:
             for name, items in axis.items():
                 yield f"each.{name}", items
+        if step.each.at_once is not None:
+            yield "each.at_once", step.each.at_once
+        if step.each.enough is not None:
+            yield "each.enough", (step.each.enough.when, step.each.enough.beyond)
     if step.loop is not None:
         yield "loop.condition", step.loop.condition
     if step.cache.key is not None:
@@ -553,7 +576,7 @@ def _steps_in(value: Value) -> Iterator[tuple[str, bool]]:
     for expr in (value,) if type(value) is Expr else expressions(value):
         for path in references(expr.text):
             if path[0] == "steps" and len(path) > 1:
-                yield path[1], path[2:3] == ("outcome",)
+                yield path[1], path[2:3] in (("outcome",), ("error",))
 
 
 def _reads_inputs_only(step: Step) -> bool:
@@ -567,6 +590,7 @@ def _reads_inputs_only(step: Step) -> bool:
         and step.when is None
         and step.each is None
         and step.loop is None
+        and step.timeout_by is None
         and step.cache.key is None
         and not step.locks
         and not step.mounts

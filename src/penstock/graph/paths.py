@@ -5,6 +5,7 @@ service and cli.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import Any
 
 _DIGITS = re.compile(r"(\d+)")
@@ -31,6 +32,11 @@ def parents(path: str) -> list[str]:
 def inside(path: str, outer: str) -> bool:
     """Is `path` the step or task `outer`, one of its tasks, or inside it?"""
     return path == outer or path.startswith((f"{outer}/", f"{outer}[", f"{outer}#"))
+
+
+def inside_any(path: str, outers: Container[str]) -> bool:
+    """The same for any of many."""
+    return path in outers or any(char in "/[#" and path[:at] in outers for at, char in enumerate(path))
 
 
 def overlap(one: str, other: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from penstock.expressions.parse import Binary, Call, Const, Expr, ListOf, MapOf, Node
 from penstock.expressions.template import Template
 from penstock.graph import model
-from penstock.graph.model import MISSING, Step, Value
+from penstock.graph.model import MISSING, ForEach, Step, Value
 
 
 def map_value(value: Value, change: Callable[[Node], Node]) -> Value:
@@ -42,11 +42,8 @@ def map_step(step: Step, change: Callable[[Value], Value]) -> Step:
         ),
         trigger=None if step.trigger is None else change(step.trigger),
         when=None if step.when is None else change(step.when),
-        each=None
-        if step.each is None
-        else dataclasses.replace(
-            step.each, axes=tuple({name: change(items) for name, items in axis.items()} for axis in step.each.axes)
-        ),
+        timeout_by=None if step.timeout_by is None else change(step.timeout_by),
+        each=None if step.each is None else _map_each(step.each, change),
         loop=None if step.loop is None else dataclasses.replace(step.loop, condition=change(step.loop.condition)),
         cache=step.cache if step.cache.key is None else dataclasses.replace(step.cache, key=change(step.cache.key)),
         locks=tuple(dataclasses.replace(lock, name=change(lock.name)) for lock in step.locks),
@@ -58,6 +55,18 @@ def map_step(step: Step, change: Callable[[Value], Value]) -> Step:
             )
             for mount in step.mounts
         ),
+    )
+
+
+def _map_each(each: ForEach, change: Callable[[Value], Value]) -> ForEach:
+    enough = each.enough
+    return dataclasses.replace(
+        each,
+        axes=tuple({name: change(items) for name, items in axis.items()} for axis in each.axes),
+        at_once=None if each.at_once is None else change(each.at_once),
+        enough=None
+        if enough is None
+        else dataclasses.replace(enough, when=change(enough.when), beyond=change(enough.beyond)),
     )
 
 

@@ -133,6 +133,8 @@ class _Keying:
             data["outputs"] = [self.output(output, scope) for output in step.outputs]
         if step.each is not None:
             data["each"] = [{name: scope.identity(items) for name, items in axis.items()} for axis in step.each.axes]
+            if step.each.enough is not None:
+                data["enough"] = encode(step.each.enough)
         if step.when is not None and (step.each is not None or any(o.default is not MISSING for o in step.outputs)):
             # Which items pass a filter, and whether a default is used, is part of the result.
             data["when"] = scope.identity(step.when)
@@ -215,7 +217,10 @@ def _reads_outcomes(step: Step) -> str:
     """The outcome of a step depends on more than its content."""
     for given in step.inputs:
         for expr in (given.value,) if type(given.value) is Expr else expressions(given.value):
-            if any(word in expr.text for word in (".outcome", '["outcome"]', ".exit_code", '["exit_code"]')):
+            if any(
+                word in expr.text
+                for word in (".outcome", '["outcome"]', ".exit_code", '["exit_code"]', ".error", '["error"]')
+            ):
                 return "it reads how another step ended"
     return ""
 

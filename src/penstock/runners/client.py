@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
+from urllib.parse import quote
 
 from penstock.errors import PlanError, Problem
+from penstock.graph import codec
 from penstock.graph.model import Workflow
+from penstock.graph.paths import step_of
+from penstock.plan.make import uninterrupted
 from penstock.runners.base import RunFailed, graph_of, single_result
-from penstock.service.remote import OVER, ServerConnection
+from penstock.service import stores
+from penstock.service.connection import OVER, ServerConnection
+from penstock.service.log_tail import LogTail
+from penstock.service.logs import LogFilter
+from penstock.service.remote import placed, submit
+from penstock.service.requests import outputs_asked
+from penstock.service.run_records import find
+from penstock.service.workflows import step_at
+from penstock.settings import read
 
 
 class RemoteRun:
@@ -69,14 +82,40 @@ class RemoteRun:
             raise RunFailed(self.id, data["state"], reasons)
         return self
 
-    def logs(self, path: str = "") -> str:
-        """What its tasks printed, or those of a step, or one task."""
-        return self._remote.text(f"runs/{self.id}/logs", path=path)
+    def tasks(self, step: str = "", state: str = "") -> Iterator[dict[str, Any]]:
+        """Its tasks by path: as `penstock show RUN/STEP -o json`."""
+        yield from pages(self._remote, f"runs/{self.id}/tasks", step=step, state=state)
+
+    def events(self, follow: bool = False) -> Iterator[dict[str, Any]]:
+        """Everything that was recorded, in order, each once. `follow`: go on until it is over."""
+        if follow:
+            yield from (event for event in self._remote.follow(self.id) if event is not None)
+        else:
+            yield from pages(self._remote, f"runs/{self.id}/events")
+
+    def logs(self, path: str = "", *, failed: bool = False, grep: str = "", tail: int | None = None) -> str:
+        """What its tasks printed, or those of a step, or one task. `tail`: so many lines of each task."""
+        return self._remote.text(f"runs/{self.id}/logs", path=path, failed=failed or None, grep=grep, tail=tail)
+
+    def follow_logs(self, path: str = "") -> Iterator[tuple[str, str]]:
+        """(task, line) as they are printed, also of tasks that start later; until the run, or the step or task, has ended."""
+        settings = replace(read(), server=self._remote.address)
+        with stores.open_existing(settings) as store:
+            for task, lines in LogTail(store, find(store, self.id), path, False, settings, LogFilter()).follow():
+                yield from ((task, line) for line in lines)
 
     def why(self, path: str = "") -> dict[str, Any]:
         """What it waits for: as `penstock why RUN -o json`."""
         found: dict[str, Any] = self._remote.get(f"runs/{self.id}/why", path=path)
         return found
+
+    def resume(self, path: str = "", **params: Any) -> None:
+        """A suspended step or task, with values for its outputs; without a path, a run that was interrupted. Returns at once."""
+        if path:
+            workflow = codec.from_text(self._remote.text(f"runs/{self.id}/document"), self.id)
+            step = step_at(workflow, step_of(path))
+            params = placed(self._remote, outputs_asked(workflow, step), params)
+        self._remote.post(f"runs/{self.id}/resume", {"task": path, "params": params})
 
     def fetch(self, value: Any) -> bytes:
         """The bytes of a file among the outputs."""
@@ -126,7 +165,7 @@ class Client:
             "fail_fast": fail_fast,
             "fresh": fresh,
         }
-        found = self._remote.submit(graph, params, options)
+        found = submit(self._remote, graph, params, options)
         return RemoteRun(self._remote, found["run"]["run"])
 
     def run(self, workflow: Any, /, **given: Any) -> RemoteRun:
@@ -141,3 +180,47 @@ class Client:
         """The newest first; `state`, `workflow`, `user`, `limit` choose."""
         found: list[dict[str, Any]] = self._remote.get("runs", **filters)["items"]
         return found
+
+    # -- queues -------------------------------------------------------------------------------------------------------
+
+    def queues(self) -> list[dict[str, Any]]:
+        """As `penstock queue ls -o json`."""
+        found: list[dict[str, Any]] = self._remote.get("queues")["items"]
+        return found
+
+    def queue(self, name: str) -> dict[str, Any]:
+        """Who holds its quota, who waits, in order, and why: as `penstock queue show NAME -o json`. Raises NotFound."""
+        found: dict[str, Any] = self._remote.get(f"queues/{quote(name)}")
+        return found
+
+    def drain(self, queue: str, hold: bool = False) -> dict[str, Any]:
+        """Stop a queue. `hold`: what runs in it may finish."""
+        found: dict[str, Any] = self._remote.post(f"queues/{quote(queue)}/{'hold' if hold else 'drain'}")
+        return found
+
+    def resume_queue(self, queue: str) -> dict[str, Any]:
+        """Let a queue that was stopped admit again."""
+        found: dict[str, Any] = self._remote.post(f"queues/{quote(queue)}/resume")
+        return found
+
+    def apply_queues(self, manifests: str) -> list[tuple[str, str]]:
+        """Kueue's manifests, or the configuration of YuniKorn. Returns (kind, name) of what was applied."""
+        found = self._remote.post("queues", {"files": [{"text": manifests, "name": "<manifests>"}]})
+        return [(one["kind"], one["name"]) for one in found["changed"]]
+
+    def simulate(self, *workflows: Any, **options: Any) -> dict[str, Any]:
+        """Workflows on a virtual clock against the queues of the server: as `penstock queue simulate -o json`. `options`: of POST
+        /api/v1/simulate, as in capacity="cpu=8" or units=["stage"]."""
+        with uninterrupted():
+            sent = [{"document": codec.to_json(graph_of(one))} for one in workflows]
+        found: dict[str, Any] = self._remote.post("simulate", {"workflows": sent, **options})
+        return found
+
+
+def pages(remote: ServerConnection, path: str, **query: Any) -> Iterator[dict[str, Any]]:
+    """The items of a list, page by page."""
+    cursor: str | None = ""
+    while cursor is not None:
+        page = remote.get(path, cursor=cursor, limit=500, **query)
+        yield from page["items"]
+        cursor = page["next"]

@@ -10,5 +10,6 @@ commands work on one store at once. Parts:
     threads    the store, which is used from one thread: a few threads with one each
     feeds      the log, told on as it grows
     api, pages what is asked for: data, or the same for people
-    models     the shapes of the data
+    models     the shapes of the data; record_models: those of records over time
+    remembered answers that take long, for a moment
 """

@@ -7,14 +7,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
@@ -22,21 +24,28 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.errors import Problem, UserError
 from penstock.server import pages
-from penstock.server.access import AccessGate
-from penstock.server.api import blobs, people, queues, runs, state, verbs
+from penstock.server.access import SAFE, AccessGate, Allowance, note
+from penstock.server.api import blobs, cluster, people, queues, records, runs, state, store, verbs
 from penstock.server.counted import Counted
 from penstock.server.feeds import Feeds
-from penstock.server.guard import Guard, Tagged
+from penstock.server.guard import PATIENCE, Guard, Tagged
+from penstock.server.pages.doctor import DiagnosisCache
 from penstock.server.problems import answer, status_of
 from penstock.server.threads import StoreThreads
 from penstock.service import stores
+from penstock.service.clusters import ClusterSource
+from penstock.service.tokens import NotAllowed
 from penstock.service.workers import Worker
 from penstock.settings import Settings
 from penstock.store.tokens import AccessToken
 
+if TYPE_CHECKING:
+    from penstock.server.oidc.provider import Provider
+    from penstock.server.oidc.settings import SignInSettings
+
 API = "/api/v1"
 ROUTERS: tuple[tuple[str, APIRouter], ...] = (
-    *((API, one.router) for one in (runs, queues, verbs, blobs, people, state)),
+    *((API, one.router) for one in (records, runs, queues, cluster, verbs, blobs, people, state, store)),
     ("", state.health),
     *(("", router) for router in pages.ROUTERS),
 )
@@ -46,7 +55,8 @@ _FIX = "see the OpenAPI document at /api/v1/openapi.json"
 
 class Server:
     """An ASGI application. `own`: the token of a server that runs for one person. `worker`: executes what is submitted, in this process; if
-    there is none, `penstock worker` does. `log`: gets a line for each request."""
+    there is none, `penstock worker` does. `log`: gets a line for each request. `sign_in`: where people sign in, if not only with tokens.
+    `cluster`: its queues are shown beside those of the store. `patience`: seconds to wait for more of a body."""
 
     def __init__(
         self,
@@ -56,14 +66,19 @@ class Server:
         worker: Worker | None = None,
         log: Callable[[str], None] | None = None,
         version: str = "0",
+        sign_in: SignInSettings | None = None,
+        cluster: ClusterSource | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         self.settings = settings
+        self.provider = _provider(sign_in) if sign_in is not None else None
         self.worker = worker
+        self.cluster = cluster
         self.threads = StoreThreads(settings)
         self.feeds = Feeds(settings, self.threads)
         self.counted = Counted(log)
         self.app = self._made(own, version)
-        self._around: ASGIApp = self.counted.around(Guard(Tagged(self.app), hosts, f"{API}/blobs/"))
+        self._around: ASGIApp = self.counted.around(Guard(Tagged(self.app), hosts, f"{API}/blobs/", patience))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._around(scope, receive, send)
@@ -85,10 +100,16 @@ class Server:
         app.state.settings = self.settings
         app.state.threads = self.threads
         app.state.feeds = self.feeds
+        app.state.provider = self.provider
         app.state.worker = self.worker
         app.state.counted = self.counted
+        app.state.cluster = self.cluster
+        app.state.diagnosis = DiagnosisCache()
+        app.state.allowance = Allowance(self.settings.submissions)
+        app.state.simulating = asyncio.Semaphore(1)
         app.state.nudge = self.worker.nudge if self.worker is not None else lambda: None
         app.state.gate = AccessGate(self.threads, self._key(), own)
+        app.openapi = lambda: _described(app)  # type: ignore[method-assign]
         app.add_exception_handler(UserError, _user_error)
         app.add_exception_handler(RequestValidationError, _not_valid)
         app.add_exception_handler(HTTPException, _http_error)
@@ -106,17 +127,46 @@ class Server:
         self.feeds.start()
         if self.worker is not None:
             self.worker.start()
+        if self.cluster is not None:
+            self.cluster.start(self.feeds.stir)
         try:
             yield
         finally:
             self.feeds.close()
             if self.worker is not None:
                 self.worker.stop()
+            if self.cluster is not None:
+                self.cluster.stop()
             self.threads.close()
+
+
+def _provider(settings: SignInSettings) -> Provider:
+    from penstock.server.oidc.provider import Provider  # with what it needs for signatures: others do not wait for that
+
+    return Provider(settings)
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document: as the framework makes it, but what is wrong with a request is said with 400, and how one signs in."""
+    if app.openapi_schema is None:
+        made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        for path, methods in made["paths"].items():
+            for route in methods.values():
+                route["responses"].pop("422", None)
+                if path.startswith(API):
+                    route["security"] = [{"token": []}]
+        schemas = made["components"]["schemas"]
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        app.openapi_schema = made
+    return app.openapi_schema
 
 
 async def _user_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, UserError)
+    if isinstance(error, NotAllowed) and request.method not in SAFE:
+        await note(request, "refused", f"{request.method} {request.url.path}", 403)
     return pages.shown(request, status_of(error), error.problems) or answer(status_of(error), error.problems)
 
 

@@ -59,11 +59,21 @@ class Feeds:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._wake_all)
 
+    def stir(self) -> None:
+        """Something outside of the store has changed: whoever listens to anything is told. May be called by any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._wake_some)
+
     def close(self) -> None:
         self.hang_up()
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
+
+    def _wake_some(self) -> None:
+        for one in self._anything:
+            one.set()
 
     def _wake_all(self) -> None:
         for one in (*self._anything, *(listener for run in self._runs.values() for listener in run.listeners)):

@@ -1,11 +1,12 @@
 """What is refused before anybody looks at it, and what every answer carries. Put around the app by app.
 
 RequestRefused: a name that is not this server's (another site's page that has its name point here), a body that is too large, too many
-requests of one address that had no good token.
+requests of one address that had no good token. What comes too fast with a good one is refused by access.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections import OrderedDict
@@ -20,11 +21,16 @@ from penstock.server.problems import RequestRefused, answer
 
 BODY: Final = 64 * 2**20
 """Bytes of a body, except where files are taken."""
+PATIENCE: Final = 60.0
+"""Seconds to wait for more of a body."""
 MOST_TRIES: Final = 20
 """Bad tokens of one address in WINDOW seconds."""
 WINDOW: Final = 60.0
 ADDRESSES: Final = 10_000
 """Addresses that are remembered."""
+EVERY: Final = 200.0
+BURST: Final = 2000.0
+"""Requests of one token: so many a second, and so many at once."""
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -64,13 +70,33 @@ class Tries:
         return len(times) >= MOST_TRIES
 
 
-class Guard:
-    """`hosts`: the names that this server has. `files`: paths that take bodies of any size."""
+class Rate:
+    """How fast requests of one token come: `burst` at once, and `every` a second. What it takes for all is small: some numbers for each token."""
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str], files: str) -> None:
+    def __init__(self, every: float = EVERY, burst: float = BURST, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every, self._burst, self._clock = every, burst, clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def too_fast(self, token: str) -> bool:
+        """Counts one more."""
+        now = self._clock()
+        left, at = self._left.get(token, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._every)
+        self._left[token] = (max(0.0, left - 1.0), now)
+        self._left.move_to_end(token)
+        while len(self._left) > ADDRESSES:
+            self._left.popitem(last=False)
+        return left < 1.0
+
+
+class Guard:
+    """`hosts`: the names that this server has. `files`: paths that take bodies of any size. `patience`: seconds to wait for more of a body."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str], files: str, patience: float = PATIENCE) -> None:
         self._app = app
         self._hosts = frozenset(hosts)
         self._files = files
+        self._patience = patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,9 +104,16 @@ class Guard:
             return
         headers = Headers(scope=scope)
         refused = self._refused(scope, headers)
+        late: RequestRefused | None = None
+        """It turned out while the body came."""
+        started = False
 
         async def sending(message: Message) -> None:
+            nonlocal started
+            if late is not None and not started:
+                return  # what the app makes of it: the answer follows
             if message["type"] == "http.response.start":
+                started = True
                 given = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     given.setdefault(name, value)
@@ -90,17 +123,32 @@ class Guard:
         if refused is not None:
             await answer(refused.status, refused.problems)(scope, receive, sending)
             return
-        taken = 0
+        taken, ended = 0, False
 
         async def receiving() -> Message:
-            nonlocal taken
-            message = await receive()
+            nonlocal taken, ended, late
+            try:
+                async with asyncio.timeout(None if ended else self._patience):
+                    message = await receive()
+            except TimeoutError:
+                fix = "send it again"
+                late = RequestRefused(408, Problem("P944", f"nothing came for {self._patience:g} seconds", fix))
+                raise late from None
             taken += len(message.get("body", b""))
+            ended = not message.get("more_body", False)
             if taken > BODY and not scope["path"].startswith(self._files):
-                raise _too_large()
+                late = _too_large()
+                raise late
             return message
 
-        await self._app(scope, receiving, sending)
+        try:
+            await self._app(scope, receiving, sending)
+        except RequestRefused as error:
+            if error is not late or started:
+                raise
+        if late is not None and not started:
+            refusal, late = late, None
+            await answer(refusal.status, refusal.problems)(scope, receive, sending)
 
     def _refused(self, scope: Scope, headers: Headers) -> RequestRefused | None:
         host = host_of(headers.get("host", ""))
@@ -110,6 +158,9 @@ class Guard:
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > BODY and not scope["path"].startswith(self._files):
             return _too_large()
+        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            fix = "leave the character with the number 0 out"  # PostgreSQL has no text with it
+            return RequestRefused(400, Problem("P946", "the address has a character in it that no name has", fix))
         return None
 
 

@@ -5,7 +5,7 @@ The data itself comes from service: what `penstock … -o json` prints. So a fie
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -54,9 +54,19 @@ class RunItem(_Open):
     tasks: dict[str, int] = Field(description="State of a task -> how many")
 
 
+class ClusterItems(BaseModel):
+    """What a cluster beside the store has, if the server was given one."""
+
+    cluster: str
+    problem: str | None = Field(description="Why this may be out of date, or why something is missing")
+    seen: float | None = Field(description="When this was put together; null: not yet")
+    items: list[dict[str, Any]]
+
+
 class RunPage(BaseModel):
     items: list[RunItem]
     next: str | None = Field(description="The cursor of the next page; null: this was the last")
+    cluster: ClusterItems | None = Field(None, description="What is in the queues of the cluster; on the first page")
 
 
 class RunDetails(RunItem):
@@ -126,6 +136,37 @@ class QueueItem(_Open):
 
 class QueueList(BaseModel):
     items: list[QueueItem]
+    cluster: ClusterItems | None = Field(None, description="The queues of Kueue in the cluster")
+
+
+class ClusterWhy(_Open):
+    object: str
+    namespace: str
+    problem: str | None
+    workloads: list[dict[str, Any]]
+
+
+class QueueObject(BaseModel):
+    kind: str
+    name: str
+
+
+class QueueFile(_Strict):
+    text: str = Field(max_length=4 * 2**20, description="Manifests, as YAML or JSON")
+    name: str = Field("<request>", max_length=1000, description="What problems call it")
+
+
+class QueueFiles(_Strict):
+    files: list[QueueFile] = Field(max_length=100)
+
+
+class QueuesChanged(QueueList):
+    changed: list[QueueObject]
+    warnings: list[ProblemItem] = []
+
+
+class QueueStopped(QueueItem):
+    changed: list[QueueObject]
 
 
 class SubmitOptions(_Strict):
@@ -193,6 +234,36 @@ class ConvertedText(BaseModel):
     notes: list[str]
 
 
+class SimulatedDocument(_Strict):
+    document: str = Field(description="As of a submission, or a recording in WfFormat")
+    name: str | None = None
+    params: dict[str, Any] = {}
+
+
+class Simulate(_Strict):
+    workflows: list[SimulatedDocument] = Field(min_length=1, max_length=500)
+    queues: str = Field("", max_length=4 * 2**20, description="Manifests: what would be different in the queues")
+    instead: bool = Field(False, description="Only the queues that were sent, not those of the store")
+    capacity: str = Field("", max_length=1000, description="One queue of this size instead: cpu=64,memory=256Gi")
+    queue: list[str] = Field([], max_length=100, description="Given to the runs in rotation")
+    priority: list[str] = Field([], max_length=100, description="Likewise")
+    units: list[Unit] = Field([], max_length=4, description="Empty: each of them")
+    every: float = Field(0.0, ge=0, description="Seconds between two submissions")
+    repeat: int = Field(1, ge=1, le=500)
+    seconds: float = Field(60.0, ge=0, description="Of a task whose run time is not known")
+    runtimes: dict[str, float] = Field({}, description="Step -> seconds")
+    measured: bool = False
+
+
+class Simulated(_Open):
+    queues: str
+    capacity: dict[str, Any]
+    jobs: list[dict[str, Any]]
+    remarks: list[str]
+    units: list[dict[str, Any]]
+    warnings: list[ProblemItem]
+
+
 class Digests(_Strict):
     digests: list[str] = Field(max_length=10_000)
 
@@ -210,6 +281,8 @@ class Who(BaseModel):
     person: str
     role: str
     token: str
+    groups: list[str]
+    scopes: list[str]
 
 
 class TokenView(BaseModel):
@@ -220,6 +293,8 @@ class TokenView(BaseModel):
     created: float
     expires: float | None
     revoked: float | None
+    groups: list[str]
+    scopes: list[str]
 
 
 class TokenList(BaseModel):
@@ -230,7 +305,11 @@ class NewToken(_Strict):
     person: str
     role: Literal["viewer", "submitter", "operator", "admin"] = "submitter"
     days: float | None = Field(None, gt=0, le=3650, description="Until it expires; null: never")
-    note: str = ""
+    note: str = Field("", max_length=1000, pattern=r"^[^\x00]*$")
+    groups: list[str] = Field([], max_length=200, description="For the lists of queues")
+    scopes: list[Literal["runs", "queues", "cluster", "records", "verbs", "files", "people", "server", "store"]] = (
+        Field([], description="The parts of the API that it is for, by their tags; empty: all")
+    )
 
 
 class MadeToken(TokenView):
@@ -256,3 +335,62 @@ class ErrorCode(BaseModel):
     code: str
     title: str
     text: str
+
+
+# -- what the commands read -------------------------------------------------------------------------------------------
+
+Scalar = str | int | float | None
+LogName = Annotated[str, Field(max_length=500)]
+Offset = Annotated[int, Field(ge=0, le=1 << 53)]
+
+
+class StoreAbout(BaseModel):
+    version: str
+    tables: int = Field(description="Their version: that of the schema of the store")
+    capacity: dict[str, int]
+    prices: dict[str, Any]
+
+
+class Query(_Strict):
+    args: list[Scalar] = Field(max_length=10)
+    keys: list[str] | None = Field(None, max_length=10_000)
+
+
+class Rows(BaseModel):
+    rows: list[list[Scalar]]
+
+
+class LogNames(_Strict):
+    names: list[LogName] = Field(max_length=1000)
+
+
+class LogSizes(BaseModel):
+    sizes: dict[str, int]
+
+
+class LogPieces(_Strict):
+    pieces: list[tuple[LogName, Offset, Offset | None, Offset | None]] = Field(max_length=1000)
+
+
+class LogText(BaseModel):
+    start: int
+    data: str = Field(description="In base64")
+    more: bool
+
+
+class LogTexts(BaseModel):
+    pieces: list[LogText | None]
+
+
+class EngineIds(_Strict):
+    engines: list[LogName] = Field(max_length=1000)
+
+
+class OrphanItem(BaseModel):
+    pid: int
+    run: str
+    task: str
+
+
+class Orphans(BaseModel):
+    orphans: list[OrphanItem]

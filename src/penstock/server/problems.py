@@ -25,6 +25,7 @@ TITLES: Final = {
     403: "Not allowed",
     404: "Not found",
     405: "Not possible here",
+    408: "It took too long",
     409: "Not possible now",
     412: "It has changed",
     413: "Too large",
@@ -60,7 +61,7 @@ def data_of(status: int, problems: Sequence[Problem]) -> dict[str, Any]:
         "detail": first.message,
         "code": first.code,
         "fix": first.fix,
-        "problems": [one.as_data() for one in problems],
+        "problems": [one.as_data() | ({"excerpt": one.excerpt} if one.excerpt else {}) for one in problems],
     }
 
 

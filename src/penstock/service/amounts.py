@@ -60,3 +60,21 @@ def added(some: Iterable[Mapping[str, int]]) -> dict[str, int]:
         for resource, number in one.items():
             found[resource] = found.get(resource, 0) + number
     return found
+
+
+def hours(number: float) -> str:
+    """Core-hours and the like: `0.03`, `1.5`, `1,204`."""
+    if 0 < number < 0.005:
+        return "<0.01"
+    return f"{number:,.2f}" if number < 10 else f"{number:,.1f}" if number < 100 else f"{number:,.0f}"
+
+
+def resource_hours(resource: str) -> str:
+    """`cpu-h`, `GiB-h`, `gpu-h`."""
+    return "GiB-h" if resource == "memory" else f"{short_name(resource)}-h"
+
+
+def money(cost: float | None, currency: str) -> str:
+    if cost is None:
+        return ""
+    return f"{'<0.01' if 0 < cost < 0.005 else f'{cost:,.2f}'} {currency}".rstrip()

@@ -16,6 +16,7 @@ from typing import Any
 from penstock.backends.folders import mangled
 from penstock.service import stores
 from penstock.service.tracking.rest import untold
+from penstock.service.usage import Counter
 from penstock.settings import Settings
 from penstock.store import liveness
 from penstock.store.records import FINAL, RunRecord
@@ -172,6 +173,9 @@ class Cleanup:
         """Afterwards `plan` has what was removed."""
         size = _size(self.settings.home / "state.db")
         old = [run for run in self.plan.runs if self._release(run)]
+        missing = set(self.store.usage.missing(0.0, self.now))
+        Counter(self.store).count(run.number for run in old if run.number in missing)  # what they used stays
+        self.store.usage.forget(self.now)
         count, self.plan.results = self.store.maintenance.delete_runs([run.number for run in old], self.before)
         still = {run.number for run in self.store.runs.newest()}
         self.plan.runs = [run for run in self.plan.runs if run.number not in still]

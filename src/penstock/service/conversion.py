@@ -61,10 +61,10 @@ def _convert_manifests(path: Path, name: str | None, to: str) -> Conversion:
     if {registry.format_of(document) for document in chosen} == {to}:
         return _unchanged(own, chosen if name is not None else None)
     library = with_neighbours(own, path)
-    loaded = [read_workflow(library, document) for document in chosen]
+    loaded = [read_workflow(library, document, plain=to not in OWN) for document in chosen]
     written = [write(one.workflow, to) for one in loaded]
     reports = [registry.vet(chosen), *(one.report for one in loaded), *(one.report for one in written)]
-    report = joined([*reports, *(_kept(one.workflow) for one in loaded)])
+    report = joined([*reports, *(kept(one.workflow) for one in loaded)])
     return Conversion(_joined_texts([one.text for one in written], to), report)
 
 
@@ -88,7 +88,7 @@ def _unchanged(library: Library, chosen: list[Document] | None) -> Conversion:
     return Conversion(dump_all([document.data for document in documents]), report)
 
 
-def _kept(workflow: Workflow) -> Report:
+def kept(workflow: Workflow) -> Report:
     """The steps that were converted, each with the place where it was written."""
     report = Report()
     for one in (workflow, *workflow.definitions):

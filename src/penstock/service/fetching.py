@@ -13,6 +13,7 @@ from penstock.artifacts import values
 from penstock.artifacts.blobs import Blobs
 from penstock.errors import NotFound, Problem, UserError
 from penstock.graph.stored import Stored
+from penstock.service import stores
 from penstock.service.results import RunResults, named
 from penstock.service.run_records import state_of
 from penstock.settings import Settings
@@ -50,7 +51,7 @@ def parts_of(store: Store, run: RunRecord, path: str, settings: Settings) -> lis
     """What `RUN/PATH` names. Raises NotFound if there is no such output, or not yet."""
     results = RunResults(store, run, settings)
     _, found = named(results, path)
-    blobs = Blobs(settings.artifacts)
+    blobs = stores.blobs_of(settings)
     parts = [
         FetchedPart(run.id, task, name, _whole(value, blobs))
         for task, outputs in found.items()
@@ -113,7 +114,7 @@ def fetch(parts: Sequence[FetchedPart], folder: Path, settings: Settings, force:
                 "P582", f"{str(there[0])!r}{more} is there already", "choose another folder with -o, or say --force"
             )
         )
-    blobs = Blobs(settings.artifacts)
+    blobs = stores.blobs_of(settings)
     for stored, path in wanted:
         _lay(stored, path, blobs)
     return found
@@ -131,11 +132,19 @@ def _targets(part: FetchedPart, files: Sequence[Stored], place: Path, taken: set
     """Under their own names; where two have the same, behind the name of the output and a number."""
     found: list[Path] = []
     for number, stored in enumerate(files):
-        path = place / (Path(stored.name).name or part.output)
+        path = place / _file_name(stored, part)
         if path in taken or path in found:
             path = place / f"{part.output}-{number}" / path.name
         found.append(path)
     return found
+
+
+def _file_name(stored: Stored, part: FetchedPart) -> str:
+    """The last part of its name. Who made it may have called it anything: `..` would be the folder above."""
+    name = Path(stored.name).name
+    if name in ("", ".", "..") or not name.isprintable():
+        return part.output
+    return name
 
 
 def _lay(stored: Stored, path: Path, blobs: Blobs) -> None:

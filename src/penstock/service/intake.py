@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from io import BytesIO
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from penstock import rights
 from penstock.artifacts.blobs import Blobs, digest_of
@@ -26,18 +27,24 @@ from penstock.graph import codec
 from penstock.graph.check import errors
 from penstock.graph.model import ACTIONS, Workflow
 from penstock.graph.text import check_size
-from penstock.service import stores
+from penstock.service import stores, work
 from penstock.service.images import backends_if_allowed
 from penstock.service.intake_terms import BLOB
 from penstock.service.manifests import is_penstock, read_workflow, unrunnable
-from penstock.service.run_records import RunConflict
+from penstock.service.parameters import Given
+from penstock.service.policy import Actor
+from penstock.service.requests import resume_outputs, suspended_tasks
+from penstock.service.run_records import RunConflict, workflow_of
 from penstock.service.submission import Submission
+from penstock.service.workflows import step_at
 from penstock.settings import Settings
 from penstock.store.orders import KeyReused
 from penstock.store.records import RunRecord
 from penstock.store.sql import Store
 
 FILE = "<submitted>"
+LARGEST_MANIFEST: Final = 16 * 2**20
+"""Bytes of the list of what is in a bundle."""
 OPTIONS = ("until", "fail_fast", "fresh", "dry", "queue", "priority", "unit", "on")
 
 
@@ -84,9 +91,16 @@ def workflow_in(document: str, name: str | None = None) -> tuple[Workflow, Repor
     return found.workflow, found.report
 
 
-def submit(store: Store, settings: Settings, parcel: Parcel, person: str, key: str = "") -> Received:
+def submit(
+    store: Store,
+    settings: Settings,
+    parcel: Parcel,
+    by: Actor,
+    key: str = "",
+    noted: Callable[[RunRecord], None] | None = None,
+) -> Received:
     """Records a run, which the next free worker executes. `key`: the same submission with the same key makes one run, however often it is
-    sent. Raises UserError, RunConflict."""
+    sent. `noted`: records more of a new run, in its transaction. Raises UserError, RunConflict."""
     workflow, report = workflow_in(parcel.document, parcel.name)
     problems = errors(workflow) or (list(unrunnable(workflow)) if report and not parcel.options.get("dry") else [])
     if problems:
@@ -103,16 +117,32 @@ def submit(store: Store, settings: Settings, parcel: Parcel, person: str, key: s
     place = settings.home / "work" / f"served-{os.urandom(8).hex()}"
     unknown = {name: value for name, value in parcel.params.items() if name not in params}
     submission = Submission(
-        workflow, {**params, **unknown}, person=person, place=str(place), scheduler=settings.scheduler, **options
+        workflow,
+        {**params, **unknown},
+        person=by.person,
+        groups=by.groups,
+        place=str(place),
+        scheduler=settings.scheduler,
+        **options,
     )
     if parcel.bundle:
-        check_bundle(blobs, parcel.bundle)
+        stores.prepare(settings)
+        check_bundle(blobs, parcel.bundle, settings.home / "work")
         submission.options["bundle"] = parcel.bundle
-    warnings = submission.vet(store)
+    # That a text names a file here says nothing about the sender's machine, and is none of the sender's business.
+    warnings = tuple(one for one in submission.vet(store) if one.code != "P414")
+    submission.track()
     stores.prepare(settings)
     rights.make_folder(place)
+
+    def recorded() -> RunRecord:
+        run = submission.record(store)
+        if noted is not None:
+            noted(run)
+        return run
+
     try:
-        run, number = store.orders.submit(lambda: submission.record(store), person, key, parcel.digest)
+        run, number = store.orders.submit(recorded, by.person, key, parcel.digest)
     except KeyReused:
         message = f"the key {key!r} was used for another submission"
         raise RunConflict(Problem("P934", message, "send a new key with each new submission")) from None
@@ -123,6 +153,23 @@ def submit(store: Store, settings: Settings, parcel: Parcel, person: str, key: s
     if before is None:
         raise NotFound(Problem("P505", "the run of this submission has been removed since", "send it with a new key"))
     return Received(before, False, warnings)
+
+
+def resume(store: Store, settings: Settings, run: RunRecord, task: str, params: Mapping[str, Any]) -> None:
+    """Orders that a suspended step or task goes on, with values for its outputs. Raises UserError, RunConflict."""
+    workflow, blobs = workflow_of(store, run), stores.blobs_of(settings)
+    ordered = {}
+    for row in suspended_tasks(store, run, task):
+        step = step_at(workflow, row.step)
+        kinds = {output.name: output.type for output in step.outputs} if step is not None else {}
+        # As values, not as texts of a command line: an @ at the beginning would name a file of this machine.
+        given = [
+            Given(name, "", placed(kinds[name], value, blobs, settings, name) if name in kinds else value, "")
+            for name, value in params.items()
+        ]
+        ordered[row.task] = resume_outputs(workflow, row, given)
+    for name, outputs in ordered.items():
+        work.resume_task(store, run, name, outputs)
 
 
 def placed(type_: Type, value: Any, blobs: Blobs, settings: Settings, name: str) -> Any:
@@ -168,15 +215,29 @@ def check_backends(on: Mapping[str, str]) -> None:
         find_backend(name)
 
 
-def check_bundle(blobs: Blobs, digest: str) -> None:
-    """Raises PlanError: it is not there, or no bundle."""
+def check_bundle(blobs: Blobs, digest: str, folder: Path) -> None:
+    """Raises PlanError: it is not there, or no bundle. It is read from a file: it may be of any size, and so may what is packed in it."""
     _known(blobs, digest, "the code")
+    scratch = folder / f"bundle-{os.urandom(8).hex()}"
     try:
-        with zipfile.ZipFile(BytesIO(blobs.get(digest))) as archive:
-            if json.loads(archive.read("manifest.json"))["version"] == 1:
+        blobs.fetch(digest, scratch)
+        with zipfile.ZipFile(scratch) as archive:
+            listed = archive.getinfo("manifest.json")
+            if listed.file_size <= LARGEST_MANIFEST and json.loads(archive.read(listed))["version"] == 1:
                 return
-    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, NotImplementedError, RuntimeError):
+    except (
+        zipfile.BadZipFile,
+        KeyError,
+        TypeError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+        zlib.error,
+    ):
         pass
+    finally:
+        scratch.unlink(missing_ok=True)
     fix = "send the code with penstock run --server or Client; both must be of the same version as the server"
     raise PlanError(Problem("P936", f"{digest[:19]}… is not a bundle of code", fix))
 

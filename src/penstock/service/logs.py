@@ -6,35 +6,39 @@ the file of their worker.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from penstock.service.home_files import LogPiece
+from penstock.service.stores import home_of
 from penstock.settings import Settings
 
 LAST_BYTES = 65536
 """Read from the end of a part if only the last lines are wanted."""
+TOGETHER = 100
+"""Tasks whose logs are read at once."""
 
 LogParts = Sequence[Sequence[Any]]
 
 
 def log_text(settings: Settings, parts: LogParts, last: int | None = None) -> str:
     """The whole text. `last`: only so many lines from its end."""
-    found = []
-    for name, start, end in parts:
-        path = Path(settings.home, name)
-        try:
-            with open(path, "rb") as file:
-                size = path.stat().st_size if end is None else end
-                if last is not None and size - start > LAST_BYTES:
-                    start = size - LAST_BYTES
-                file.seek(start)
-                found.append(file.read() if end is None else file.read(max(0, end - start)))
-        except FileNotFoundError:
-            continue
-    text = b"".join(found).decode("utf-8", "replace")
-    return text if last is None else "\n".join(text.rstrip("\n").split("\n")[-last:])
+    return next(log_texts(settings, [parts], last))
+
+
+def log_texts(settings: Settings, many: Sequence[LogParts], last: int | None = None) -> Iterator[str]:
+    """That of each task; of many tasks some are read together, because they may be on a server."""
+    home = home_of(settings)
+    most = None if last is None else LAST_BYTES
+    for first in range(0, len(many), TOGETHER):
+        some = many[first : first + TOGETHER]
+        pieces = [LogPiece(name, start, end, most) for parts in some for name, start, end in parts]
+        found = iter(home.read(pieces))
+        for parts in some:
+            data = b"".join(piece for piece in (next(found) for _ in parts) if piece is not None)
+            text = data.decode("utf-8", "replace")
+            yield text if last is None else "\n".join(text.rstrip("\n").split("\n")[-last:])
 
 
 def lines_of(text: str) -> list[str]:
@@ -62,5 +66,10 @@ class LogFilter:
 
     def lines(self, settings: Settings, parts: LogParts) -> list[str]:
         """The wanted lines of a whole log."""
+        return next(self.each(settings, [parts]))
+
+    def each(self, settings: Settings, many: Sequence[LogParts]) -> Iterator[list[str]]:
+        """Those of each of several logs."""
         exact = self.last if self.text is None else None
-        return self.tail(self.matching(lines_of(log_text(settings, parts, exact))))
+        for text in log_texts(settings, many, exact):
+            yield self.tail(self.matching(lines_of(text)))

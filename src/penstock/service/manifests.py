@@ -140,8 +140,9 @@ def load(path: Path, name: str | None = None) -> ForeignWorkflow:
     return read_workflow(with_neighbours(own, path), registry.root(own, name, str(path)))
 
 
-def read_workflow(library: Library, document: Document) -> ForeignWorkflow:
-    found = registry.read(library, document)
+def read_workflow(library: Library, document: Document, plain: bool = False) -> ForeignWorkflow:
+    """`plain`: as other systems can have it."""
+    found = registry.read(library, document, plain)
     return ForeignWorkflow(found.workflow, found.report)
 
 

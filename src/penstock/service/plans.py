@@ -12,7 +12,7 @@ from penstock.plan.make import Plan, make, uninterrupted
 from penstock.service import parameters, stores
 from penstock.service.sizing import sized
 from penstock.service.workflows import load, override, unit_from
-from penstock.settings import read
+from penstock.settings import Settings, read
 
 if TYPE_CHECKING:
     from penstock.plan.diff import PlanDiff
@@ -42,9 +42,8 @@ def sizes_of(found: Plan) -> tuple[Problem, ...]:
     return sized(found.workflow, found.params, read().scheduler).warnings
 
 
-def forecast_of(found: Plan) -> Forecast | None:
+def forecast_of(found: Plan, settings: Settings) -> Forecast | None:
     """What a run of this plan would reuse, share or run now. None if there is no store yet, or a parameter has no value."""
-    settings = read()
     if any(param.name not in found.params for param in found.workflow.params) or not stores.exists(settings):
         return None
     from penstock.service.views.forecast import forecast
@@ -53,34 +52,39 @@ def forecast_of(found: Plan) -> Forecast | None:
         return forecast(found, store, settings)
 
 
-def outlook_of(found: Plan, queues: str | None = None) -> dict[str, Outlook]:
+def outlook_of(found: Plan, settings: Settings, queues: str | None = None) -> dict[str, Outlook]:
     """By reservation: whether it would be admitted now. `queues`: a file that a run would apply first."""
     if not found.reservations:
         return {}
     from penstock.service.views.outlook import outlook
 
-    settings = read()
     if not stores.exists(settings):
         return outlook(found, None, queues)
     with stores.open_existing(settings) as store:
         return outlook(found, store, queues)
 
 
-def access_of(found: Plan, queues: str | None = None) -> tuple[Problem, ...]:
+def access_of(found: Plan, settings: Settings, queues: str | None = None) -> tuple[Problem, ...]:
     """What the queues' owner lets the user have, as warnings: whether a run would be refused, and what is more than a limit allows."""
     if not found.reservations:
         return ()
     from penstock.service import access
-    from penstock.service.submission import user
+    from penstock.service.policy import Actor
+    from penstock.service.submission import local_actor
     from penstock.service.views.outlook import QueueOverlay, overlaid
 
-    settings = read()
+    by = local_actor()
+    if settings.server:
+        from penstock.service.remote_store import connection
+
+        who = connection(settings.server).get("whoami")
+        by = Actor(str(who["person"]), tuple(who.get("groups", ())))
     with ExitStack() as opened:
         known = stores.exists(settings)
         overlay = QueueOverlay(opened.enter_context(stores.open_existing(settings)) if known else None, queues)
         rows = [(kind, text) for kind, _, _, text in overlay.queue_objects()]
         try:
-            return access.vet(rows, overlaid(overlay), found, user())
+            return access.vet(rows, overlaid(overlay), found, by)
         except PlanError as refused:
             return tuple(replace(one, severity="warning") for one in refused.problems)
 

@@ -15,16 +15,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.admission.model import Check, ClusterQueue, LocalQueue, Namespace, Object, Stop, Workload
+from penstock.admission.model import Check, ClusterQueue, Cohort, LocalQueue, Namespace, Object, Stop, Workload
 from penstock.admission.scheduler import Scheduler
 from penstock.engine.checks import registered_checks
 from penstock.engine.quota_replica import CONFIGURATION, KINDS, QuotaReplica
 from penstock.errors import NotFound, Problem, UserError, nearest
-from penstock.service import yunikorn
+from penstock.service import access_lists, policy, prices, yunikorn
 from penstock.service.machine import machine
+from penstock.service.policy import Actor
 from penstock.service.tracking import target
 from penstock.service.wording import MACHINE
 from penstock.store.protocols import QueueStore
+from penstock.store.queues import QueueRepository
 from penstock.store.records import WorkloadRecord
 from penstock.store.sql import Store
 
@@ -40,7 +42,8 @@ _OTHERS: Mapping[type, str] = {Check: "AdmissionCheck", Namespace: "Namespace"}
 def replica_of(store: QueueStore, now: float | None = None, gated: bool = True) -> QuotaReplica:
     """The queues as they are now, for reading. `gated`: with the Workloads of stages that are not ready yet; there may be thousands,
     and no decision depends on them."""
-    replica = QuotaReplica(store if gated else _Ungated(store), "", machine())
+    there = store.capacity if isinstance(store, QueueRepository) else None
+    replica = QuotaReplica(store if gated else _Ungated(store), "", machine(there() if there is not None else None))
     replica.load(time.time() if now is None else now)
     return replica
 
@@ -86,10 +89,14 @@ def named_queues(queues: Scheduler) -> list[LocalQueue]:
 # -- applying ---------------------------------------------------------------------------------------------------------
 
 
-def apply(store: Store, *sources: tuple[str, str]) -> tuple[list[tuple[str, str]], tuple[Problem, ...]]:
-    """Put the objects of manifests, each (text, file), into the store: all or none. Returns (kind, name) of each, and warnings. Raises
-    UserError with all problems."""
+def apply(
+    store: Store, *sources: tuple[str, str], by: Actor | None = None
+) -> tuple[list[tuple[str, str]], tuple[Problem, ...]]:
+    """Put the objects of manifests, each (text, file), into the store: all or none. Returns (kind, name) of each, and warnings. `by`: who must
+    administer the queues; None: that is known. Raises UserError with all problems."""
     rows, warnings = rows_of(store, *sources)
+    if by is not None:
+        policy.check_change(store, by)
     if rows:
         gone = {(kind, name): (kind, name, None) for kind, name in _left_by_yunikorn(store, rows)}
         changed = {(kind, name): (kind, name, text) for kind, name, text in rows}
@@ -115,8 +122,10 @@ def rows_of(store: Store | None, *sources: tuple[str, str]) -> tuple[list[Row], 
     before = {(_kind(one), _name(one)): one for one in objects_of(stored)}
     wrong: list[Problem] = []
     known = list(before.values())
-    sources = tuple((target.split(text)[1], file) for text, file in sources)
+    sources = tuple((prices.split(target.split(text)[1])[1], file) for text, file in sources)
+    sources, lists = _with_access(sources, wrong)
     sources, kept, said = _translated(sources, wrong)
+    kept += lists
     for text, file in sources:
         try:
             found = manifest(text, file, known)
@@ -135,7 +144,32 @@ def rows_of(store: Store | None, *sources: tuple[str, str]) -> tuple[list[Row], 
         if found.configuration is not None:
             rows.append((CONFIGURATION, "", json.dumps(found.configuration)))
         warnings += [*found.warnings, *_admitting_nothing(found)]
+    unknown = [problem for row in lists for problem in access_lists.unknown(row, _named(known))]
+    if unknown:
+        raise UserError(unknown)
     return rows, tuple(warnings)
+
+
+def _named(objects: Iterable[Any]) -> Iterable[str]:
+    """What lists of `access:` may be for."""
+    return (str(one.name) for one in objects if isinstance(one, ClusterQueue | LocalQueue | Cohort))
+
+
+def _with_access(
+    sources: tuple[tuple[str, str], ...], wrong: list[Problem]
+) -> tuple[tuple[tuple[str, str], ...], list[Row]]:
+    """The same without `access:`, and the row that keeps it."""
+    found: list[tuple[str, str]] = []
+    rows: list[Row] = []
+    for text, file in sources:
+        try:
+            row, rest = access_lists.taken(text, file)
+        except UserError as error:
+            wrong += error.problems
+            continue
+        found.append((rest, file))
+        rows += [row] if row is not None else []
+    return tuple(found), rows[-1:]
 
 
 def _translated(
@@ -208,16 +242,18 @@ def read_file(path: str | Path) -> str:
     raise UserError(Problem("P817", f"cannot read {path}: {why}", "name a file with Kueue's manifests"))
 
 
-def from_file(store: Store, path: str | Path | None, place: Path | None = None) -> tuple[Problem, ...]:
+def from_file(
+    store: Store, path: str | Path | None, place: Path | None = None, by: Actor | None = None
+) -> tuple[Problem, ...]:
     """Before a run: apply this file, or penstock.yaml of the folder where the run is started, if it has changed since it was last
-    applied. So a run does not undo what was changed by hand in between. Returns warnings."""
+    applied. So a run does not undo what was changed by hand in between. Returns warnings. `by`: as in `apply`."""
     found = Path(path) if path is not None else (place or Path.cwd()) / FILE
     if path is None and not found.is_file():
         return ()
     text = read_file(found)
     if is_applied(store, found, text):
         return ()
-    _, warnings = apply(store, (text, str(found)))
+    _, warnings = apply(store, (text, str(found)), by=by)
     store.note(*_mark(found, text))
     return warnings
 
@@ -276,12 +312,15 @@ def _ambiguous(name: str, keys: Iterable[str]) -> UserError:
     return UserError(Problem("P813", f"several queues are called {name!r}", f"say which: {', '.join(sorted(keys))}"))
 
 
-def set_stop(store: Store, name: str, stop: Stop) -> str:
-    """Stop a queue, or let it go on. Returns what was changed: "ClusterQueue shared". Raises UserError."""
+def set_stop(store: Store, name: str, stop: Stop, by: Actor | None = None) -> str:
+    """Stop a queue, or let it go on. Returns what was changed: "ClusterQueue shared". `by`: who must administer it; None: that is known. Raises
+    UserError."""
     from penstock.admission.manifests.write import document
 
     replica = replica_of(store.queues)
     found = find_queue(replica.scheduler, named_queues(replica.scheduler), name, replica.configured)
+    if by is not None:
+        policy.check_queue(policy.policy_of(store), replica.scheduler, found, by)
     if not replica.configured:
         fix = "penstock queue apply FILE makes queues that can be stopped"
         raise UserError(Problem("P812", "this machine itself cannot be drained or stopped", fix))
@@ -290,9 +329,11 @@ def set_stop(store: Store, name: str, stop: Stop) -> str:
     return f"{_kind(changed)} {_name(changed)}"
 
 
-def delete(store: Store, names: Sequence[str]) -> list[tuple[str, str]]:
+def delete(store: Store, names: Sequence[str], by: Actor | None = None) -> list[tuple[str, str]]:
     """`team-a` is a queue, `Cohort/all` an object of another kind. Returns (kind, name) of each. If one does not exist, none is
-    deleted and NotFound is raised."""
+    deleted and NotFound is raised. `by`: as in `apply`."""
+    if by is not None:
+        policy.check_change(store, by)
     rows = _stored(store)
     chosen: list[tuple[str, str]] = []
     for name in names:
@@ -312,8 +353,10 @@ def delete(store: Store, names: Sequence[str]) -> list[tuple[str, str]]:
     return _deleted(store, chosen)
 
 
-def delete_all(store: Store) -> list[tuple[str, str]]:
-    """Afterwards only this machine itself is left as a queue."""
+def delete_all(store: Store, by: Actor | None = None) -> list[tuple[str, str]]:
+    """Afterwards only this machine itself is left as a queue. `by`: as in `apply`."""
+    if by is not None:
+        policy.check_change(store, by)
     return _deleted(store, _stored(store))
 
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.errors import NotFound, PlanError, Problem, nearest
-from penstock.graph.model import MISSING, Parameter, Workflow
-from penstock.service.parameters import parse
-from penstock.service.run_records import RunConflict
+from penstock.errors import NotFound, PlanError, Problem, UserError, nearest
+from penstock.graph.model import MISSING, Parameter, Step, Workflow
+from penstock.service.parameters import Given, parse
+from penstock.service.run_records import RunConflict, owned_problem
 from penstock.service.workflows import step_at
 from penstock.store.records import FINAL, RunRecord, TaskRow
 from penstock.store.sql import Store
@@ -44,12 +44,36 @@ def suspended_tasks(store: Store, run: RunRecord, path: str = "") -> list[TaskRo
     return waiting
 
 
-def resume_outputs(workflow: Workflow, row: TaskRow, given: Sequence[str]) -> dict[str, Any]:
-    """`name=value` texts for the outputs of a suspend step -> values of the declared types. Raises PlanError."""
+def values_for(
+    store: Store, run: RunRecord, workflow: Workflow, rows: Sequence[TaskRow], given: Sequence[str], alive: bool
+) -> dict[str, dict[str, Any]]:
+    """Suspended task -> values for its outputs, from `name=value` texts. `alive`: an engine owns the run, so there must be one. Raises
+    UserError."""
+    if alive and not rows:
+        message = f"{owned_problem(store, run).message}, and none of its steps waits to be resumed"
+        raise RunConflict(Problem("P411", message, f"penstock watch {run.id}"))
+    if given and len(rows) > 1:
+        names = ", ".join(row.task for row in rows)
+        fix = f"name one: penstock resume {run.id}/{rows[0].task} -p …"
+        raise UserError(Problem("P409", f"several steps wait: {names}", fix))
+    return {row.task: resume_outputs(workflow, row, given) for row in rows}
+
+
+def asked_of(workflow: Workflow, row: TaskRow) -> Workflow:
+    """What a suspended task waits for, as parameters."""
+    return outputs_asked(workflow, step_at(workflow, row.step))
+
+
+def outputs_asked(workflow: Workflow, step: Step | None) -> Workflow:
+    declared = step.outputs if step is not None else ()
+    return Workflow(name=workflow.name, params=tuple(Parameter(name=o.name, type=o.type) for o in declared))
+
+
+def resume_outputs(workflow: Workflow, row: TaskRow, given: Sequence[str | Given]) -> dict[str, Any]:
+    """`name=value` texts, or values, for the outputs of a suspend step -> values of the declared types. Raises PlanError."""
     step = step_at(workflow, row.step)
     declared = step.outputs if step is not None else ()
-    asked = Workflow(name=workflow.name, params=tuple(Parameter(name=o.name, type=o.type) for o in declared))
-    found = parse(asked, given)
+    found = parse(asked_of(workflow, row), given)
     for output in declared:
         if output.name not in found:
             if output.default is MISSING:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.artifacts.values import load_value, loads
-from penstock.engine.blueprint import Loaded, passed_on
+from penstock.engine.blueprint import loaded, passed_on
 from penstock.errors import NotFound, Problem
 from penstock.expressions.evaluate import EvaluationError, resolve
 from penstock.graph.model import MISSING, Nested, Step, Workflow
@@ -158,7 +158,7 @@ class _Steps(_Lazy):
             outputs = self._results.gathered(rows, step is not None and step.each is not None)
             good = any(row.state in GOOD for row in rows)
             outcome = "succeeded" if good else rows[-1].state if rows else "skipped"
-            self[name] = {"outputs": Loaded(outputs, self._results.fetch), "outcome": outcome}
+            self[name] = {"outputs": loaded(outputs, self._results.fetch), "outcome": outcome}
         return super().__getitem__(name)
 
 

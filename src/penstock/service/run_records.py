@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import time
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import NotFound, Problem, UserError, nearest
+from penstock.errors import NotFound, Problem, nearest
+from penstock.errors import RunConflict as RunConflict  # where it is looked for
 from penstock.store import liveness
 from penstock.store.records import FINAL, EngineRecord, RunRecord
 from penstock.store.sql import Store
@@ -18,14 +20,12 @@ if TYPE_CHECKING:
     from penstock.engine.blueprint import Blueprint
     from penstock.graph.model import Workflow
 
+KEPT: Final = 8
+"""Workflows that are kept in memory after they were read."""
 STARTING: Final = 15.0
 """Seconds that a run which was started in the background may take to get an engine."""
 IDLE: Final = ("starting", "stopped", "lost")
 """States in which no engine executes a run that is not over."""
-
-
-class RunConflict(UserError):
-    """The run is in a state in which this cannot be done."""
 
 
 def find(store: Store, name: str) -> RunRecord:
@@ -60,9 +60,15 @@ def split_target(target: str) -> tuple[str, str]:
 
 
 def workflow_of(store: Store, run: RunRecord) -> Workflow:
+    return _read(store.runs.document(run.digest), run.id)
+
+
+@lru_cache(maxsize=KEPT)
+def _read(document: str, run: str) -> Workflow:
+    """A page that follows a run asks for the same workflow again and again. It is frozen, so that all can have the same one."""
     from penstock.graph import codec
 
-    return codec.from_data(json.loads(store.runs.document(run.digest)), run.id)
+    return codec.from_data(json.loads(document), run)
 
 
 def blueprint_of(store: Store, run: RunRecord) -> Blueprint:
@@ -77,17 +83,46 @@ def blueprint_of(store: Store, run: RunRecord) -> Blueprint:
 # -- state and owner --------------------------------------------------------------------------------------------------
 
 
-def state_of(store: Store, run: RunRecord) -> str:
+class Owners:
+    """Who executes runs, and which are ordered: read once, for whoever looks at many runs."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @cached_property
+    def _engines(self) -> dict[str, bool | None]:
+        return {one.id: liveness.alive(one) for one in self._store.peers.engines()}
+
+    @cached_property
+    def ordered(self) -> set[int]:
+        return {one.run for one in self._store.orders.all()}
+
+    @cached_property
+    def _running(self) -> set[int]:
+        return set(self._store.runs.numbers_in("running"))
+
+    def still_running(self, run: RunRecord) -> bool:
+        """By its record, a moment after who is alive was read."""
+        return run.number in self._running
+
+    def alive(self, run: RunRecord) -> bool | None:
+        return False if run.engine is None else self._engines.get(run.engine, False)
+
+
+def state_of(store: Store, run: RunRecord, owners: Owners | None = None) -> str:
     """The state that users see: that of the record; `starting` if it was submitted a moment ago and no engine has it yet; or `lost` if
-    the engine of a running run is gone."""
+    the engine of a running run is gone. `owners`: as they were when the first of many runs was looked at."""
     if run.state == "stopped" and run.seq <= 1 and 0 <= time.time() - run.created < STARTING:
         return "starting"
-    if run.state == "stopped" and store.orders.of(run.number) is not None:
-        return "starting"  # a worker will take it
-    if run.state in FINAL or run.state == "stopped":
+    if run.state == "stopped":
+        ordered = store.orders.of(run.number) is not None if owners is None else run.number in owners.ordered
+        return "starting" if ordered else run.state  # a worker will take it
+    if run.state in FINAL:
         return run.state
-    if owner_alive(store, run) is not False:
+    if (owner_alive(store, run) if owners is None else owners.alive(run)) is not False:
         return run.state
+    if owners is not None and owners.still_running(run):
+        return "lost"
     now = store.runs.by_number(run.number)  # the run and its engine may have ended between the two reads
     return now.state if now is not None and now.state != run.state else "lost"
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock import rights
 from penstock.errors import NotFound, Problem
+from penstock.service.home_files import HomeFiles, LocalHome
 from penstock.settings import Settings
 from penstock.store.drivers.base import read_only
 from penstock.store.sql import Store, open_store
@@ -26,7 +27,7 @@ PATIENCE = 30.0
 
 def exists(settings: Settings) -> bool:
     """False if nothing has been recorded here. A database server is assumed to have a store."""
-    return "://" in settings.store or Path(settings.store, "state.db").exists()
+    return bool(settings.server) or "://" in settings.store or Path(settings.store, "state.db").exists()
 
 
 def open_existing(settings: Settings) -> Store:
@@ -39,6 +40,10 @@ def open_existing(settings: Settings) -> Store:
 
 def open_or_create(settings: Settings, engine: bool = False) -> Store:
     """`engine`: for an engine, which makes its home with the store."""
+    if settings.server:
+        from penstock.service.remote_store import open_remote
+
+        return open_remote(settings.server)
     prepare(settings) if engine else secure(settings)
     return open_store(settings.store, lock_policy=settings.lock_policy, patience=PATIENCE)
 
@@ -64,6 +69,10 @@ def secure(settings: Settings) -> None:
 
 def blobs_of(settings: Settings) -> Blobs:
     """The artifact store. In a private home that was only found, blobs of other users are refused."""
+    if settings.server:
+        from penstock.service.remote_store import RemoteBlobs
+
+        return RemoteBlobs(settings.server)
     from penstock.artifacts.blobs import Blobs  # most commands read no blob
     from penstock.artifacts.regular import Limits
 
@@ -75,8 +84,21 @@ def blobs_of(settings: Settings) -> Blobs:
     return Blobs(settings.artifacts, own_only, settings.pickles, limits)
 
 
+def home_of(settings: Settings) -> HomeFiles:
+    """Log files and processes, here or on a server."""
+    if settings.server:
+        from penstock.service.remote_store import RemoteHome
+
+        return RemoteHome(settings.server)
+    return LocalHome(settings.home)
+
+
 def name_of(settings: Settings) -> str:
     """The store as messages name it: a relative path where possible, a URL without its password."""
+    if settings.server:
+        from penstock.service.remote_store import connection
+
+        return connection(settings.server).base
     if settings.store == str(settings.home):
         near = os.path.relpath(settings.home)
         return near if not near.startswith("..") else str(settings.home)

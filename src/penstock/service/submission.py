@@ -20,6 +20,7 @@ from penstock.graph.links import links_of
 from penstock.graph.model import Workflow
 from penstock.plan.make import Plan, make, uninterrupted
 from penstock.service import input_files, parameters, stores
+from penstock.service.policy import Actor
 from penstock.service.run_records import owner_alive
 from penstock.service.sizing import makes_an_object, not_queued_there, on_this_machine, sized
 from penstock.service.tracking.target import configured
@@ -44,7 +45,7 @@ class Submission:
     warnings: tuple[Problem, ...] = ()
     """What `vet` found, once it was called."""
     tracked: tuple[str, str] | None = None
-    """The tracking server that is told of the run, and the experiment there, once `pack` was called."""
+    """The tracking server that is told of the run, and the experiment there, once `track` was called."""
     changed_queues: tuple[str, ...] = ()
     """What the file of queues changed, once `vet` has applied it: `ClusterQueue shared`."""
 
@@ -65,9 +66,10 @@ class Submission:
         queues: str | Path | None = None,
         scheduler: str = "",
         person: str = "",
+        groups: tuple[str, ...] | None = None,
         place: str = "",
     ) -> None:
-        """`person`: who submits it, if not the user of this process. `place`: the folder that its tasks run in, if not the current one."""
+        """`person`: who submits it, if not the user of this process; then `groups` are those of the person. `place`: the folder that its tasks run in, if not the current one."""
         workflow = override(workflow, queue, priority, unit)
         params = parameters.from_python(workflow, params)
         workflow, self._sizes = sized(workflow, params, scheduler)
@@ -77,6 +79,7 @@ class Submission:
         self.queues = queues
         """A file with queues, to be applied before the run starts."""
         self.person = person or user()
+        self.actor = Actor(self.person, groups)
         with uninterrupted():
             self.links = links_of(workflow)
         if until:
@@ -94,8 +97,10 @@ class Submission:
             raise PlanError([_without_value(name) for name in missing])
         self.workflow = workflow
         self.params = {name: resolve(value, {}) for name, value in self.plan.params.items()}
-        # A workflow of another system starts in the root folder of its images, not in the current folder.
-        self.options: dict[str, Any] = {"place": "/" if "format" in workflow.extra else place or os.getcwd()}
+        # A workflow of another system starts in the root folder of its images, not in the current folder. But a state machine is bound
+        # to functions and commands that are here.
+        elsewhere = workflow.extra.get("format") not in (None, "asl")
+        self.options: dict[str, Any] = {"place": "/" if elsewhere else place or os.getcwd()}
         for name, value in (
             ("file", file),
             ("until", list(until)),
@@ -125,12 +130,16 @@ class Submission:
             if not self.options.get("dry"):
                 secrets.check(self.workflow, found)
 
+    def track(self) -> None:
+        """Note the tracking server that is configured here: it is told of the run. Raises UserError if what is configured is none."""
+        target = None if self.options.get("dry") else configured()
+        self.tracked = None if target is None else (target.url, target.experiment or self.workflow.name)
+
     def pack(self, settings: Settings) -> Functions:
         """Store copies of the author's code and of the files given as parameters, so that later edits do not reach this run. Returns
         the functions that are loaded in this process. Raises UserError if a secret is not given."""
         self._note_secrets()
-        target = None if self.options.get("dry") else configured()
-        self.tracked = None if target is None else (target.url, target.experiment or self.workflow.name)
+        self.track()
         stores.prepare(settings)
         for param in self.workflow.params:
             if param.name in self.params:
@@ -179,7 +188,7 @@ class Submission:
             if overlay.rows:
                 found = self._vet_demand(plan, overlay, replica or overlaid(overlay)) if asks else ()
                 self.changed_queues = changed_by(store, overlay.rows)
-                return warnings + from_file(store, self.queues) + found
+                return warnings + from_file(store, self.queues, by=self.actor) + found
         if not asks:
             return warnings
         from penstock.service.queues import replica_of
@@ -203,7 +212,7 @@ class Submission:
         there = any(makes_an_object(step) for step in self.workflow.steps)  # the queue may be the cluster's
         found = vet(replica, here, None if there else self.queue, elsewhere)
         rows = ((kind, text) for kind, _, _, text in queues.queue_objects())
-        return found + access.vet(rows, replica, plan, self.person)
+        return found + access.vet(rows, replica, plan, self.actor)
 
     def _untracked(self, store: Store) -> tuple[Problem, ...]:
         """Parameters whose text names a file. It is said once: not if the last run had the same."""
@@ -248,6 +257,11 @@ class Submission:
 
 def _without_value(name: str) -> Problem:
     return Problem("P408", f"the parameter {name!r} has no value", f"give it one: -p {name}=…", where=f"params.{name}")
+
+
+def local_actor() -> Actor:
+    """The user of this process."""
+    return Actor(user())
 
 
 def user() -> str:

@@ -9,25 +9,24 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from penstock.errors import NotFound, PlanError, Problem, UserError, nearest
+from penstock.errors import NotAllowed as NotAllowed
+from penstock.errors import NotFound, PlanError, Problem, nearest
+from penstock.errors import NotSignedIn as NotSignedIn
+from penstock.store.runs import NO_LIMIT
 from penstock.store.sql import Store
-from penstock.store.tokens import AccessToken
+from penstock.store.tokens import AccessToken, AuditEntry
 
 ROLES: Final = ("viewer", "submitter", "operator", "admin")
 """Each may do what those before it may. viewer: look at everything · submitter: start runs, and end or retry those of its own ·
 operator: those of everybody, and stop queues · admin: change queues, give tokens."""
+SCOPES: Final = ("runs", "queues", "cluster", "records", "verbs", "files", "people", "server", "store")
+"""The parts of the API, as its routes are tagged. records: usage, cost, flows · verbs: plan, convert · people: tokens, audit · server: metrics, errors ·
+store: what commands with --server read of the store."""
 PREFIX: Final = "pst"
 MOST_NAME: Final = 100
-
-
-class NotSignedIn(UserError):
-    """Nobody, or somebody whose token is of no use."""
-
-
-class NotAllowed(UserError):
-    """This person may not do this."""
 
 
 class Identity(NamedTuple):
@@ -37,21 +36,38 @@ class Identity(NamedTuple):
     role: str
     token: str
     """The id of the token."""
+    groups: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
 
     def may(self, role: str) -> bool:
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
 def create(
-    store: Store, person: str, role: str, now: float, lifetime: float | None = None, note: str = ""
+    store: Store,
+    person: str,
+    role: str,
+    now: float,
+    lifetime: float | None = None,
+    note: str = "",
+    groups: Sequence[str] = (),
+    scopes: Sequence[str] = (),
 ) -> tuple[AccessToken, str]:
     """A new token, and its text, which nobody can find out afterwards. Raises PlanError."""
-    token, text = made(person, role, now, lifetime, note)
+    token, text = made(person, role, now, lifetime, note, groups, scopes)
     store.tokens.put(token)
     return token, text
 
 
-def made(person: str, role: str, now: float, lifetime: float | None = None, note: str = "") -> tuple[AccessToken, str]:
+def made(
+    person: str,
+    role: str,
+    now: float,
+    lifetime: float | None = None,
+    note: str = "",
+    groups: Sequence[str] = (),
+    scopes: Sequence[str] = (),
+) -> tuple[AccessToken, str]:
     """A token that is in no store: that of a server which runs for one person. Raises PlanError."""
     if role not in ROLES:
         fix = f"use one of {', '.join(ROLES)}.{nearest(role, ROLES)}"
@@ -59,11 +75,19 @@ def made(person: str, role: str, now: float, lifetime: float | None = None, note
     if not person or len(person) > MOST_NAME or not person.isprintable():
         fix = f"give a name of at most {MOST_NAME} printable characters"
         raise PlanError(Problem("P932", f"{person[:MOST_NAME]!r} is not a name for a person", fix))
+    for one in scopes:
+        if one not in SCOPES:
+            fix = f"use some of {', '.join(SCOPES)}.{nearest(one, SCOPES)}"
+            raise PlanError(Problem("P932", f"{one!r} is not a part of the API", fix))
+    for one in groups:
+        if not one or len(one) > MOST_NAME or not one.isprintable() or set(one) & set(" ,"):
+            fix = f"give names of at most {MOST_NAME} printable characters, without spaces and commas"
+            raise PlanError(Problem("P932", f"{one[:MOST_NAME]!r} is not a name for a group", fix))
     id, secret = secrets.token_hex(6), secrets.token_hex(32)
     expires = None if lifetime is None else now + lifetime
-    return AccessToken(
-        id, _digest(secret), person, role, note[:MOST_NAME], now, expires, None
-    ), f"{PREFIX}_{id}_{secret}"
+    lists = tuple(dict.fromkeys(groups)), tuple(dict.fromkeys(scopes))
+    token = AccessToken(id, _digest(secret), person, role, note[:MOST_NAME], now, expires, None, *lists)
+    return token, f"{PREFIX}_{id}_{secret}"
 
 
 def id_of(text: str) -> str:
@@ -87,7 +111,7 @@ def still(token: AccessToken, now: float) -> Identity:
         raise NotSignedIn(Problem("P930", f"the token {token.id} was revoked", _FIX))
     if token.expires is not None and token.expires <= now:
         raise NotSignedIn(Problem("P930", f"the token {token.id} has expired", _FIX))
-    return Identity(token.person, token.role, token.id)
+    return Identity(token.person, token.role, token.id, token.groups, token.scopes)
 
 
 def revoke(store: Store, id: str, now: float) -> None:
@@ -99,9 +123,19 @@ def revoke(store: Store, id: str, now: float) -> None:
         raise NotFound(Problem("P933", message, f"penstock token ls shows them.{nearest(found, known)}"))
 
 
+def audit(store: Store, limit: int, person: str = "", before: int | None = None) -> list[AuditEntry]:
+    """What was done through servers, the newest first. `person`: only by this one. `before`: those with a lower number."""
+    return store.tokens.audit(NO_LIMIT if before is None else before, limit, person)
+
+
 def forbidden(who: Identity, wanted: str, what: str) -> NotAllowed:
     message = f"{who.person} ({who.role}) may not {what}"
     return NotAllowed(Problem("P931", message, f"ask an admin for a token with the role {wanted}"))
+
+
+def out_of_scope(who: Identity, part: str) -> NotAllowed:
+    message = f"the token {who.token} is for {', '.join(who.scopes)}, and not for {part}"
+    return NotAllowed(Problem("P931", message, "ask an admin for one with this scope, or without scopes"))
 
 
 def _digest(secret: str) -> str:

@@ -26,6 +26,10 @@ _AFTER = {
 }
 
 
+_DONE_TO = ("omitted", "skipped", "cancelled", "reused")
+"""Ends that a step comes to by others."""
+
+
 @dataclass(slots=True)
 class Said:
     """One wait."""
@@ -42,7 +46,8 @@ def head(found: WaitReport) -> str:
     tasks = plural(found.running, "task")
     verb = "runs" if found.running == 1 else "run"
     if found.ended:
-        return f"{about} is over: it {found.ended}." if found.path else f"{about} {found.ended}."
+        word = f"was {found.ended}" if found.ended in _DONE_TO else found.ended
+        return f"{about} is over: it {word}." if found.path else f"{about} {word}."
     if found.state in FINAL:
         word = "was cancelled" if found.state == "cancelled" else found.state
         return f"{about} is over: it {word}."

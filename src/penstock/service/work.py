@@ -71,8 +71,11 @@ def go_on(store: Store, run: RunRecord) -> None:
 
 
 def resume_task(store: Store, run: RunRecord, task: str, outputs: Mapping[str, Any]) -> None:
-    """A suspended task, with the values that it waits for. The engine that owns the run is asked."""
+    """A suspended task, with the values that it waits for. The engine that owns the run is asked; if there is none, the next free worker goes on
+    with the run and finds the request."""
     store.runs.request(run.number, "resume", {"task": task, "outputs": dict(outputs)})
+    if owner_alive(store, run) is False:
+        store.orders.put(run.number, "run", {})
 
 
 def _word(run: RunRecord) -> str:

@@ -67,6 +67,7 @@ class JournalRepository:
             ("drop_waiter", batch.served),
             ("put_outbox", batch.outbox),
             ("put_workload", batch.workloads.values()),
+            ("put_queue_use", batch.queue_use.values()),
         ):
             if rows:
                 db.many(name, rows)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.store.lock_policies import LockPolicy, by_priority
+from penstock.store.queue_use import QueueUse
 from penstock.store.records import (
     EngineRecord,
     Event,
@@ -41,6 +42,7 @@ class MemoryStore:
         self.locks = MemoryLocks()
         self.queues = MemoryQueues(objects)
         self.journal = MemoryJournal(self.queues)
+        self.series = MemorySeries()
         self.peers = MemoryPeers()
 
 
@@ -176,6 +178,16 @@ class MemoryQueues:
 
     def last_decision(self) -> int:
         return self.decisions
+
+
+class MemorySeries:
+    """Nothing is recorded."""
+
+    def at(self, at: int) -> dict[str, QueueUse]:
+        return {}
+
+    def join(self, now: float) -> bool:
+        return False
 
 
 class MemoryJournal:

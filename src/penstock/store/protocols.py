@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from penstock.store.queue_use import QueueUse
 from penstock.store.records import (
     EngineRecord,
     Event,
@@ -78,6 +79,14 @@ class QueueStore(Protocol):
     def last_decision(self) -> int: ...
 
 
+class SeriesStore(Protocol):
+    """How queues were used over time. Written with the batch of an engine."""
+
+    def at(self, at: int) -> dict[str, QueueUse]: ...
+
+    def join(self, now: float) -> bool: ...
+
+
 class PeerStore(Protocol):
     """The engines that share the store."""
 
@@ -131,6 +140,9 @@ class EngineStore(Protocol):
 
     @property
     def queues(self) -> QueueStore: ...
+
+    @property
+    def series(self) -> SeriesStore: ...
 
     @property
     def peers(self) -> PeerStore: ...

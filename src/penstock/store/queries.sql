@@ -299,23 +299,46 @@ UPDATE tracking SET sender = '', until = 0 WHERE run = ? AND sender = ?
 -- name: gc_tracking
 DELETE FROM tracking WHERE run = ?
 
+-- Pages of runs: a query for each choice of filters, because each has an index that gives its rows in order. `number >` is what `since`
+-- comes to; see first_since.
 -- name: runs_page
 SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
-FROM runs WHERE number < ? AND created >= ? ORDER BY number DESC LIMIT ?
+FROM runs WHERE number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_workflow
--- The narrowest filter comes first and has an index; the others are looked at row by row.
 SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
-FROM runs WHERE workflow = ? AND (CAST(? AS TEXT) IS NULL OR username = ?) AND (CAST(? AS TEXT) IS NULL OR state = ?) AND number < ?
-    AND created >= ? ORDER BY number DESC LIMIT ?
+FROM runs WHERE workflow = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_user
 SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
-FROM runs WHERE username = ? AND (CAST(? AS TEXT) IS NULL OR state = ?) AND number < ? AND created >= ? ORDER BY number DESC LIMIT ?
+FROM runs WHERE username = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
--- name: runs_page_in_state
+-- name: runs_page_of_state
 SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
-FROM runs WHERE state = ? AND number < ? AND created >= ? ORDER BY number DESC LIMIT ?
+FROM runs WHERE state = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
+
+-- name: runs_page_of_workflow_user
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE workflow = ? AND username = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
+
+-- name: runs_page_of_workflow_state
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE workflow = ? AND state = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
+
+-- name: runs_page_of_user_state
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE username = ? AND state = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
+
+-- name: runs_page_of_workflow_user_state
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+FROM runs WHERE workflow = ? AND username = ? AND state = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
+
+-- name: run_numbers_in
+SELECT number FROM runs WHERE state = ?
+
+-- name: first_since
+-- Numbers and times rise together, but for clocks that differ: whoever asks allows for that.
+SELECT number FROM runs WHERE created < ? ORDER BY created DESC LIMIT 1
 
 -- name: tasks_page
 SELECT task, step, state, attempt, key, started, ended, info
@@ -352,19 +375,76 @@ INSERT INTO submissions (person, key, digest, run, at) VALUES (?, ?, ?, ?, ?)
 DELETE FROM submissions WHERE run = ?
 
 -- name: put_token
-INSERT INTO tokens (id, digest, person, role, note, created, expires, revoked) VALUES (?, ?, ?, ?, ?, ?, ?, NULL)
+INSERT INTO tokens (id, digest, person, role, note, created, expires, revoked, groups, scopes)
+VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?, ?)
 
 -- name: token
-SELECT id, digest, person, role, note, created, expires, revoked FROM tokens WHERE id = ?
+SELECT id, digest, person, role, note, created, expires, revoked, groups, scopes
+FROM tokens WHERE id = ?
 
 -- name: tokens
-SELECT id, digest, person, role, note, created, expires, revoked FROM tokens ORDER BY created, id
+SELECT id, digest, person, role, note, created, expires, revoked, groups, scopes
+FROM tokens ORDER BY created, id
 
 -- name: revoke_token
 UPDATE tokens SET revoked = ? WHERE id = ? AND revoked IS NULL
+
+-- name: put_sign_in
+INSERT INTO sign_ins (id, until) VALUES (?, ?) ON CONFLICT (id) DO NOTHING
+
+-- name: drop_sign_ins
+DELETE FROM sign_ins WHERE until < ?
 
 -- name: put_audit
 INSERT INTO audit (at, person, token, verb, target, status) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: audit
 SELECT number, at, person, token, verb, target, status FROM audit WHERE number < ? ORDER BY number DESC LIMIT ?
+
+-- name: put_queue_use
+INSERT INTO queue_series (queue, width, at, document) VALUES (?, ?, ?, ?)
+ON CONFLICT (queue, width, at) DO UPDATE SET document = excluded.document
+
+-- name: queue_use_at
+SELECT queue, document FROM queue_series WHERE width = ? AND at = ?
+
+-- name: queue_use
+SELECT width, at, document FROM queue_series WHERE queue = ? AND at >= ? AND at < ? ORDER BY at, width
+
+-- name: queue_use_before
+SELECT width, at, document FROM queue_series WHERE queue = ? AND at < ? ORDER BY at DESC LIMIT 1
+
+-- name: queue_use_older
+SELECT queue, at, document FROM queue_series WHERE width = ? AND at < ? ORDER BY at, queue LIMIT ?
+
+-- name: drop_queue_use
+DELETE FROM queue_series WHERE queue = ? AND width = ? AND at = ?
+
+-- name: drop_old_queue_use
+DELETE FROM queue_series WHERE width = ? AND at < ?
+
+-- name: put_run_usage
+INSERT INTO run_usage (run, seq, created, ended, username, workflow, document) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (run) DO UPDATE SET seq = excluded.seq, ended = excluded.ended, document = excluded.document
+
+-- name: run_usage
+SELECT run, seq, created, ended, username, workflow, document FROM run_usage WHERE created < ? AND (ended IS NULL OR ended >= ?) ORDER BY run
+
+-- name: runs_to_count
+-- Runs whose usage is not known, or not up to their last event.
+SELECT r.number FROM runs r LEFT JOIN run_usage u ON u.run = r.number
+WHERE r.created < ? AND (r.ended IS NULL OR r.ended >= ?) AND (u.seq IS NULL OR u.seq <> r.seq) ORDER BY r.number
+
+-- name: gc_run_usage
+-- Of runs that were removed, once they are old.
+DELETE FROM run_usage WHERE ended < ? AND run NOT IN (SELECT number FROM runs)
+
+-- name: flows
+SELECT workflow, count(*), max(number) FROM runs WHERE workflow > ? AND workflow LIKE ? GROUP BY workflow ORDER BY workflow LIMIT ?
+
+-- name: runs_of_flow
+SELECT count(*) FROM runs WHERE workflow = ?
+
+-- name: audit_of
+SELECT number, at, person, token, verb, target, status FROM audit WHERE person = ? AND number < ?
+ORDER BY number DESC LIMIT ?

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from penstock.store.records import WorkloadRecord
 from penstock.store.session import DECISIONS, Session
@@ -12,6 +12,8 @@ class QueueRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._db = session.db
+        self.capacity: Callable[[], Mapping[str, int]] | None = None
+        """Of the machine that is the only queue as long as none is configured, in the units of queues. None: this one."""
 
     def last_decision(self) -> int:
         rows = self._db.rows("counter", (DECISIONS,))

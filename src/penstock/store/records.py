@@ -208,6 +208,8 @@ class WriteBatch:
     """Numbers of requests that are done with."""
     workloads: dict[str, tuple[str, int, int, str, str, str]] = field(default_factory=dict)
     """key -> (key, version, run, engine, state, document as JSON text)"""
+    queue_use: dict[str, tuple[str, int, int, str]] = field(default_factory=dict)
+    """queue -> (queue, width, at, document as JSON text), see series. Only together with a decision."""
 
     @property
     def urgent(self) -> bool:
@@ -223,6 +225,7 @@ class WriteBatch:
             or self.outbox
             or self.handled
             or self.workloads
+            or self.queue_use
         )
 
     def __bool__(self) -> bool:
@@ -250,6 +253,7 @@ class WriteBatch:
             self.outbox,
             self.handled,
             self.workloads,
+            self.queue_use,
         )
         for part in parts:
             part.clear()

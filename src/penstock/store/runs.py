@@ -16,6 +16,8 @@ from penstock.store.session import CHUNK, Session
 
 NO_LIMIT = 1 << 62
 """The two databases spell "no limit" differently."""
+SKEW = 3600.0
+"""Seconds by which the clocks of those who share a store may differ, so that a list since some time leaves nothing out."""
 
 dump = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -97,16 +99,32 @@ class RunRepository:
         since: float | None = None,
     ) -> list[RunRecord]:
         """The newest first, those with a lower number than `before`."""
-        tail = (NO_LIMIT if before is None else before, 0.0 if since is None else since, limit)
-        if workflow is not None:
-            rows = self._db.rows("runs_page_of_workflow", (workflow, user, user, state, state, *tail))
-        elif user is not None:
-            rows = self._db.rows("runs_page_of_user", (user, state, state, *tail))
-        elif state is not None:
-            rows = self._db.rows("runs_page_in_state", (state, *tail))
-        else:
-            rows = self._db.rows("runs_page", tail)
+        known = {
+            name: value
+            for name, value in (("workflow", workflow), ("user", user), ("state", state))
+            if value is not None
+        }
+        first = self._db.rows("first_since", (since - SKEW,)) if since is not None else []
+        low = int(first[0][0]) if first else 0
+        tail = (NO_LIMIT if before is None else before, low, 0.0 if since is None else since, limit)
+        rows = self._db.rows(
+            "_of_".join(["runs_page", "_".join(known)]) if known else "runs_page", (*known.values(), *tail)
+        )
         return [_run(row) for row in rows]
+
+    def flows(self, limit: int, after: str = "", find: str = "") -> list[tuple[str, int, int]]:
+        """(workflow, how many runs, number of the newest), by name. `find`: part of the name."""
+        return [
+            (str(name), int(many), int(last))
+            for name, many, last in self._db.rows("flows", (after, f"%{find}%", limit))
+        ]
+
+    def many_of(self, workflow: str) -> int:
+        return int(self._db.rows("runs_of_flow", (workflow,))[0][0])
+
+    def numbers_in(self, state: str) -> list[int]:
+        """Of the runs whose record has this state."""
+        return [number for (number,) in self._db.rows("run_numbers_in", (state,))]
 
     def take(self, run: int, engine: str, expected: str | None) -> bool:
         """Makes `engine` the owner if `expected` is (None: nobody), or if it is the owner already."""

@@ -6,10 +6,11 @@ A Store has one part for each subject. All parts share one connection, so that w
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Sequence
+from typing import Any, Self
 
 from penstock.store.drivers import base
-from penstock.store.drivers.base import Driver
+from penstock.store.drivers.base import Driver, Row
 from penstock.store.journal import JournalRepository
 from penstock.store.lock_policies import DEFAULT, LockPolicy, by_priority, find_policy
 from penstock.store.locks import LockRepository
@@ -20,9 +21,12 @@ from penstock.store.peers import PeerRepository
 from penstock.store.queues import QueueRepository
 from penstock.store.results import PendingClaims, ResultRepository
 from penstock.store.runs import RunRepository
+from penstock.store.series import SeriesRepository
+from penstock.store.served import checked
 from penstock.store.session import Session
 from penstock.store.tokens import TokenRepository
 from penstock.store.tracking import TrackingRepository
+from penstock.store.usage import UsageRepository
 from penstock.urls import without_password
 
 
@@ -63,6 +67,8 @@ class Store:
         self.tracking = TrackingRepository(session)
         self.orders = OrderRepository(session)
         self.tokens = TokenRepository(session)
+        self.series = SeriesRepository(session)
+        self.usage = UsageRepository(session)
         self.maintenance = Maintenance(session, self.runs)
 
     def __enter__(self) -> Self:
@@ -93,6 +99,11 @@ class Store:
             return value
         rows = self._db.rows("meta", (name,))
         return str(rows[0][0]) if rows else ""
+
+    def served(self, name: str, args: Sequence[Any], keys: Sequence[Any] | None = None) -> list[Row]:
+        """The rows of a query, for a store elsewhere that has none of its own. Raises PlanError: it is not one of those in `served`."""
+        given = checked(name, args, keys)
+        return self._db.rows(name, given) if keys is None else self._db.within(name, keys, *given)
 
     def close(self) -> None:
         self._db.close()

@@ -183,7 +183,13 @@ class Nodes(threading.Thread):
         for kind in (PODS, SECRETS, SERVICES):
             for one in self.api.all(kind):
                 if one["metadata"]["ownerReferences"][0]["uid"] not in jobs:
-                    self.api.remove(kind, NAMESPACE, one["metadata"]["name"])
+                    self._remove(kind, one["metadata"]["name"])
+
+    def _remove(self, kind: Any, name: str) -> None:
+        """Somebody else may have done so meanwhile."""
+        with self.api.changed:
+            if self.api.get(kind, NAMESPACE, name) is not None:
+                self.api.remove(kind, NAMESPACE, name)
 
     def _job(self, job: Dict) -> None:
         meta = job["metadata"]
@@ -191,8 +197,8 @@ class Nodes(threading.Thread):
         mine = [one for one in self.api.all(PODS) if one["metadata"]["ownerReferences"][0]["uid"] == uid]
         if "deletionTimestamp" in meta:
             for one in mine:
-                self.api.remove(PODS, NAMESPACE, one["metadata"]["name"])
-            self.api.remove(JOBS, NAMESPACE, name)
+                self._remove(PODS, one["metadata"]["name"])
+            self._remove(JOBS, name)
             return
         template = job["spec"]["template"]
         containers = [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]

@@ -19,7 +19,9 @@ from penstock.backends.attempt import CannotRun
 from penstock.backends.base import AttemptSpec
 from penstock.backends.kubernetes import boot, names, options
 from penstock.backends.kubernetes.manifest import job_of, merged, secret_of, service_of
-from penstock.backends.kubernetes.work import Work, work_of, wrapper
+from penstock.backends.kubernetes.programs import Work
+from penstock.backends.kubernetes.shell import wrapper
+from penstock.backends.kubernetes.work import work_of
 from penstock.errors import UserError
 from penstock.expressions.types import parse
 from penstock.graph import model

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.backends.kubernetes.outcome import Ended, Running, State, Waiting, judge, refused
+from penstock.backends.kubernetes.outcome import Containers, Ended, Running, State, Waiting, judge, refused
 from penstock.graph.model import Outcome
 from tests.backends.kubernetes.pods import Dict, condition, ended, job, pod
 
@@ -34,7 +34,7 @@ def test_succeeded_with_what_was_stored() -> None:
     told = end(
         pod("Succeeded", init={"main": ended(0)}, containers={"put": ended(0, message='{"result": "sha256:1"}')})
     )
-    assert told.result == "sha256:1" and told.exit_code == 0 and told.pods == ((0, "p-0"),)
+    assert told.result == "sha256:1" and told.exit_code == 0 and told.pods == ((0, "p-0", "main"),)
 
 
 def test_a_gang_succeeds_when_all_have_and_the_first_replica_counts() -> None:
@@ -209,14 +209,14 @@ def test_a_suspended_job_waits_for_as_long_as_it_takes() -> None:
 
 def test_it_runs_when_the_containers_of_all_replicas_do() -> None:
     up = [pod("Running", n, containers={"main": {"running": {}}}) for n in (0, 1)]
-    assert seen(*up, replicas=2) == Running(((0, "p-0"), (1, "p-1")))
+    assert seen(*up, replicas=2) == Running(((0, "p-0", "main"), (1, "p-1", "main")))
     assert isinstance(seen(up[0], replicas=2), Waiting)
     as_init = pod(
         "Pending",
         init={"fetch": ended(0), "main": {"running": {}}},
         containers={"put": {"waiting": {"reason": "PodInitializing"}}},
     )
-    assert seen(as_init) == Running(((0, "p-0"),))
+    assert seen(as_init) == Running(((0, "p-0", "main"),))
 
 
 def test_a_full_quota_is_waited_for_while_our_own_tasks_use_it() -> None:
@@ -266,3 +266,87 @@ def test_whatever_is_seen_has_one_meaning(some: list[Dict], replicas: int, there
         newest = {one["metadata"]["name"]: one for one in some}
         if any(one["status"]["phase"] == "Failed" for one in newest.values()):
             assert isinstance(found, Ended) and found.outcome is not Outcome.SUCCEEDED
+
+
+# -- pods of several containers ---------------------------------------------------------------------------------------
+
+CHAIN = Containers({"one": "one", "two": "two"}, {"web": "web"}, several=True)
+LED = Containers({"one": "one", "two": "two"}, {"web": "web"}, several=True, led=True)
+RUNS: Dict = {"running": {}}
+
+
+def of(own: Containers, *pods: Dict) -> State:
+    return judge(job(), pods, 1, "img:1", 600.0, own=own)
+
+
+def over(own: Containers, *pods: Dict) -> Ended:
+    found = of(own, *pods)
+    assert isinstance(found, Ended), found
+    return found
+
+
+def test_a_chain_has_ended_when_all_but_its_sidecars_have() -> None:
+    up = pod("Pending", init={"web": RUNS, "one": RUNS}, containers={"two": {"waiting": {"reason": "PodInitializing"}}})
+    assert of(CHAIN, up) == Running(((0, "p-0", "web"), (0, "p-0", "one")))
+    done = over(CHAIN, pod("Running", init={"web": RUNS, "one": ended(0)}, containers={"two": ended(0)}))
+    assert done.outcome is Outcome.SUCCEEDED and (0, "p-0", "web") in done.pods
+    first = over(CHAIN, pod("Pending", init={"web": RUNS, "one": ended(3, message="words")}))
+    assert (first.outcome, first.message, first.exit_code) == (Outcome.FAILED, "part one: exit code 3: words", 3)
+    last = over(CHAIN, pod("Running", init={"web": ended(143), "one": ended(0)}, containers={"two": ended(4)}))
+    assert last.message == "part two: exit code 4"
+    waits = of(CHAIN, pod("Pending", init={"web": {"waiting": {"reason": "PodInitializing"}}}))
+    assert waits == Waiting()
+
+
+def test_what_the_leader_says_counts() -> None:
+    said = '{"part": "one", "code": "3", "why": ""}'
+    failed = over(
+        LED, pod("Running", containers={"put": ended(1, message=said), "one": ended(3, message="words"), "two": RUNS})
+    )
+    assert (failed.outcome, failed.message, failed.exit_code) == (Outcome.FAILED, "part one: exit code 3: words", 3)
+    late = '{"part": "one", "code": "143", "why": "timed out after 1 s"}'
+    found = over(LED, pod("Failed", containers={"put": ended(1, message=late), "one": ended(143), "two": ended(0)}))
+    assert found.message == "part one: timed out after 1 s"
+    memory = over(
+        LED,
+        pod(
+            "Failed",
+            containers={
+                "put": ended(1, message=said.replace("3", "137")),
+                "one": ended(137, "OOMKilled"),
+                "two": ended(0),
+            },
+        ),
+    )
+    assert memory.message.startswith("P725 part one")
+    told = '{"result": "sha256:1"}'  # though a part that may fail was killed with its shell, and so the pod has failed
+    done = over(LED, pod("Failed", containers={"put": ended(0, message=told), "one": ended(137), "two": ended(0)}))
+    assert done.outcome is Outcome.SUCCEEDED and done.result == "sha256:1"
+
+
+def test_the_last_words_of_a_part_are_waited_for() -> None:
+    said = '{"part": "one", "code": "3", "why": ""}'
+    up = {"put": ended(1, message=said), "one": RUNS, "two": ended(0)}
+    assert isinstance(of(LED, pod("Running", containers=up)), Running)
+
+
+def test_a_pod_with_a_leader_that_is_taken_away_is_lost() -> None:
+    said = '{"part": "one", "code": "143", "why": ""}'
+    states = {"put": ended(1, message=said), "one": ended(143), "two": ended(0)}
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert over(LED, pod("Failed", meta=deleted, containers=states)).lost
+    marked = [condition("DisruptionTarget", reason="EvictionByEvictionAPI")]
+    assert over(LED, pod("Failed", containers=states, conditions=marked)).lost
+    alone = over(LED, pod("Failed", containers={"put": ended(137, "OOMKilled"), "one": ended(0), "two": ended(0)}))
+    assert alone.outcome is Outcome.ERRORED and "P728" in alone.message
+
+
+@pytest.mark.parametrize("own", [LED, CHAIN])
+def test_a_container_that_others_wait_for_and_that_never_starts(own: Containers) -> None:
+    state = {"waiting": {"reason": "CrashLoopBackOff"}}
+    web = {"name": "web", "state": state, "lastState": ended(128, "StartError", "no such file")}
+    found = pod("Pending")
+    found["status"]["initContainerStatuses"] = [web]
+    waits = of(own, found)
+    assert isinstance(waits, Waiting) and waits.problem is not None and waits.patience == 0.0
+    assert waits.why == "part web: its container cannot be started: no such file"

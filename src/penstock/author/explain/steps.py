@@ -37,6 +37,7 @@ class StepWriter:
         self._steps = values.steps
         names = [name for axis in (step.each.axes if step.each else ()) for name in axis]
         usable = bool(names) and all(name.isidentifier() and not keyword.iskeyword(name) for name in names)
+        usable = usable and step.each is not None and step.each.at_once is None and step.each.enough is None
         shadowed = set(names) & ({*values.params.values()} | {*values.steps.values()})
         self._decorated = usable and not shadowed
         """Is the loop written as @for_loop? Its variables are parameters of a function then."""
@@ -60,7 +61,9 @@ class StepWriter:
         )
         limits = f", parallel={each.parallel}" if each.parallel else ""
         gang = ", gang=True" if each.gang else ""
-        return f"{self._imports.use('ForEach', 'penstock.graph.model')}(axes=({axes},){limits}{gang})"
+        now = f", at_once={self._model.part(each.at_once)}" if each.at_once is not None else ""
+        enough = f", enough={self._model.part(each.enough)}" if each.enough is not None else ""
+        return f"{self._imports.use('ForEach', 'penstock.graph.model')}(axes=({axes},){limits}{gang}{now}{enough})"
 
     # -- decorators
 
@@ -218,6 +221,8 @@ class StepWriter:
             value = getattr(step, name)
             if value or (name == "priority" and value is not None):
                 yield f"{name}={value!r}"
+        if step.timeout_by is not None:
+            yield f"timeout_by={self._values.condition(step.timeout_by)}"
         if step.retry is not None:
             limit = step.retry.limit
             yield f"retry={limit if limit and step.retry == model.Retry(limit=limit) else built(step.retry)}"

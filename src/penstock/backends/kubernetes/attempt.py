@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from penstock.artifacts import values
@@ -18,9 +19,21 @@ from penstock.backends.kubernetes.cluster import SECRETS, SERVICES, Cluster, no_
 from penstock.backends.kubernetes.logs import ContainerLog
 from penstock.backends.kubernetes.manifest import job_of, secret_of, service_of
 from penstock.backends.kubernetes.options import ARTIFACTS, KubernetesOptions
-from penstock.backends.kubernetes.outcome import Ended, Running, State, Waiting, how, judge, refused
+from penstock.backends.kubernetes.outcome import (
+    LEADER,
+    ONE,
+    Containers,
+    Ended,
+    Running,
+    State,
+    Waiting,
+    how,
+    judge,
+    refused,
+)
+from penstock.backends.kubernetes.programs import Work
 from penstock.backends.kubernetes.scheduled import queue_for
-from penstock.backends.kubernetes.work import Work, work_of
+from penstock.backends.kubernetes.work import work_of
 from penstock.errors import Problem, UserError
 from penstock.graph.model import Outcome
 from penstock.kubernetes.client import ApiError
@@ -55,6 +68,14 @@ class JobContext:
     """Runs it in a thread for logs, if one is free."""
     alone: Callable[[], bool]
     """Has no other attempt pods that may go and make room?"""
+    native_sidecars: bool = True
+    """Has the cluster init containers that stay?"""
+
+
+def containers_of(work: Work) -> Containers:
+    plain = {one.name: one.part for one in work.programs if not one.sidecar}
+    stay = {one.name: one.part for one in work.programs if one.sidecar}
+    return Containers(plain, stay, several=len(work.programs) > 1, led=work.leads)
 
 
 class JobAttempt:
@@ -75,8 +96,12 @@ class JobAttempt:
         self._waits: dict[str, float] = {}
         self._looked: float | None = None
         self._refused: Waiting | None = None
-        self._logs: list[ContainerLog] = []
-        self._followed: set[int] = set()
+        self._own = ONE
+        self._said: ContainerLog | None = None
+        """For what we have to say before it begins."""
+        self._logs: dict[tuple[int, str], ContainerLog] = {}
+        """By replica and container."""
+        self._followed: set[tuple[int, str]] = set()
 
     def stop(self, grace: float) -> None:
         self.stopped, self.grace = True, min(grace, self.grace) if self.stopped else grace
@@ -101,41 +126,71 @@ class JobAttempt:
         if self.stopped and ended.outcome is not Outcome.SUCCEEDED:
             ended.outcome, ended.outputs, ended.message, ended.lost = Outcome.CANCELLED, {}, "stopped", False
         ended.seconds = loop.time() - (self._started if self._started is not None else began)
-        ended.log = tuple(one for log in self._logs for one in log.part())
+        ended.log = tuple(one for log in self._every_log() for one in log.part())
         return ended
 
     # -- made -----------------------------------------------------------------------------------------------------------
 
     async def _begin(self, around: JobContext) -> None:
         spec, context = self.spec, around.context
-        for number in range(max(1, spec.step.replicas)):
-            name = folders.log_name(spec, f"{number}.log" if number else "log")
-            self._logs.append(await around.thread(ContainerLog, context.home, name, tuple(spec.secrets.values())))
+        self._said = await self._log(around, "log")
 
         def library() -> str:
             return context.blobs.put(boot.library())
 
-        work = self._work = await around.thread(work_of, spec, around.options, context.blobs, library)
+        work = self._work = await around.thread(
+            work_of, spec, around.options, context.blobs, library, around.native_sidecars
+        )
+        self._own = containers_of(work)
+        for number in range(max(1, spec.step.replicas)):
+            await self._open_logs(around, work, number)
         job = job_of(spec, work, around.options, around.owner, around.cluster.namespace)
         if self.stopped:
             return
         made, was_there = await self._call(around, around.cluster.ensure, job)
         self._job, self._uid = made, uid_of(made)
         if was_there:
-            self._logs[0].note("this Job was begun by another engine, which is gone; it goes on")
+            self._said.note("this Job was begun by another engine, which is gone; it goes on")
         placed = {**made, "metadata": {**made["metadata"], "namespace": around.cluster.namespace}}
         for resource, beside in ((SERVICES, service_of(spec, placed)), (SECRETS, secret_of(work, placed))):
             if beside is not None:
                 await self._call(around, around.cluster.add, resource, beside)
 
+    async def _log(self, around: JobContext, suffix: str, title: str = "") -> ContainerLog:
+        name, secrets = folders.log_name(self.spec, suffix), tuple(self.spec.secrets.values())
+        found: ContainerLog = await around.thread(ContainerLog, around.context.home, name, secrets, title)
+        return found
+
+    async def _open_logs(self, around: JobContext, work: Work, number: int) -> None:
+        """Those of one replica: a part of several has its own, below a line with its name, as on this machine."""
+        before = f"{number}." if number else ""
+        several = len(work.programs) > 1
+        for program in sorted(work.programs, key=lambda one: one.sidecar):
+            if several:
+                suffix = f"{before}part-{folders.mangled(program.part)}.log"
+                log = await self._log(around, suffix, f"[{program.part}]")
+            elif number:
+                log = await self._log(around, f"{number}.log")
+            else:
+                assert self._said is not None
+                log = self._said
+            self._logs[number, program.name] = log
+        if work.leads:
+            self._logs[number, LEADER] = await self._log(around, f"{before}pod.log")
+
+    def _every_log(self) -> list[ContainerLog]:
+        logs = [one for one in self._logs.values() if one is not self._said]
+        return logs if self._said is None else [self._said, *logs]
+
     async def _call(self, around: JobContext, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
         return await asked(around, lambda line: self._note(around, line), call, *args, **more)
 
     def _note(self, around: JobContext, line: str) -> None:
-        self._logs[0].note(line)
+        assert self._said is not None
+        self._said.note(line)
         if line != self._told and self._started is None:
             self._told = line
-            log = ((self._logs[0].name, 0, None),)
+            log = ((self._said.name, 0, None),)
             why = line.removeprefix(WAITS)
             around.context.inbox.put(AttemptStarted(id=self.spec.id, log=log, begun=False, waits=why))
 
@@ -185,7 +240,8 @@ class JobAttempt:
         assert self._work is not None
         options = around.options
         queue = queue_for(self.spec, options)
-        return judge(job, pods, max(1, self.spec.step.replicas), self._work.image, options.patience, queue)
+        replicas = max(1, self.spec.step.replicas)
+        return judge(job, pods, replicas, self._work.image, options.patience, queue, self._own)
 
     def _is_gone(self, around: JobContext) -> bool:
         job = around.cluster.job(self.name)
@@ -195,13 +251,13 @@ class JobAttempt:
         self.running = True
         if self._started is None:
             self._started = asyncio.get_running_loop().time()
-            grows = tuple((one.name, 0, None) for one in self._logs)
+            grows = tuple((one.name, 0, None) for one in self._every_log())
             around.context.inbox.put(AttemptStarted(id=self.spec.id, log=grows))
-        for replica, pod in state.pods:
-            if replica not in self._followed and replica < len(self._logs):
-                self._followed.add(replica)
-                log = self._logs[replica]
-                around.follow(lambda log=log, pod=pod: log.follow(lambda live: around.cluster.logs(pod, live)))  # type: ignore[misc]
+        for replica, pod, name in state.pods:
+            log = self._logs.get((replica, name))
+            if log is not None and (replica, name) not in self._followed:
+                self._followed.add((replica, name))
+                around.follow(partial(log.follow, partial(around.cluster.logs, pod, container=name)))
 
     async def _waits_for(self, around: JobContext, state: Waiting, since: float) -> float | Ended | None:
         """Seconds to sleep, or its end if it has waited long enough."""
@@ -244,12 +300,12 @@ class JobAttempt:
 
     async def _close_logs(self, around: JobContext, found: Ended) -> None:
         if self.stopped:
-            for log in self._logs:
+            for log in self._every_log():
                 await around.thread(log.stop)
-        for replica, pod in found.pods:
-            if replica < len(self._logs):
-                log = self._logs[replica]
-                await around.thread(log.complete, lambda live, pod=pod: around.cluster.logs(pod, live))
+        for replica, pod, name in found.pods:
+            mine = self._logs.get((replica, name))
+            if mine is not None:
+                await around.thread(mine.complete, partial(around.cluster.logs, pod, container=name))
 
     def _fill(self, around: JobContext, found: Ended, ended: AttemptEnded) -> None:
         """Called in another thread. Raises UserError, ValueError, OSError."""
@@ -262,7 +318,7 @@ class JobAttempt:
             return
         if work.is_function:
             self._fill_call(around, found, ended)
-        elif found.outcome is Outcome.SUCCEEDED and work.put:
+        elif found.outcome is Outcome.SUCCEEDED and self.spec.step.outputs:
             if not found.result:
                 raise ValueError("its outputs were stored, and Kubernetes has lost the word of it; run it again")
             ended.outputs = self._read(around, found.result)

@@ -163,7 +163,9 @@ class KubernetesBackend:
             raise
         self._most = chosen.most
         cluster = api.Cluster(client, namespace, self._owner, context.engine, self._changed)
-        found = JobContext(context, chosen, self._owner, cluster, self._thread, self._follow, self._alone)
+        native = await self._thread(api.has_native_sidecars, client)
+        around = (self._thread, self._follow, self._alone)
+        found = JobContext(context, chosen, self._owner, cluster, *around, native_sidecars=native)
         pools = Pools(found)
         try:
             await self._thread(cluster.start)

@@ -120,6 +120,18 @@ def unreachable(client: Client, error: ApiError) -> UserError:
     return UserError(Problem("P720", f"the cluster {where} does not answer as it should: {error}", fix))
 
 
+def has_native_sidecars(client: Client) -> bool:
+    """Can an init container stay? Kubernetes 1.28 does not do it unless it is told to, and does not say so. Raises UserError."""
+    try:
+        found = client.raw("GET", "/version")
+    except ApiError as error:
+        if error.unreachable:
+            raise unreachable(client, error) from None
+        return True
+    numbers = [int("".join(filter(str.isdigit, str(found.get(key, "")))) or 0) for key in ("major", "minor")]
+    return numbers >= [1, 29] or not numbers[0]
+
+
 def slim_pod(pod: Object) -> Object:
     """What outcome reads of a pod. There may be thousands."""
     meta = part(pod, "metadata")
@@ -130,7 +142,7 @@ def slim_pod(pod: Object) -> Object:
         kind: [
             {"name": one.get("name"), "resources": {"limits": part(one, "resources", "limits")}}
             for one in rows(pod, "spec", kind)
-            if one.get("name") == "main"
+            if part(one, "resources", "limits")
         ]
         for kind in ("initContainers", "containers")
     }
@@ -339,5 +351,5 @@ class Cluster:
                 self._asked = time.monotonic()
             return self._refusals.get(uid, "").removeprefix("Error creating: ")
 
-    def logs(self, pod: str, follow: bool) -> LogStream:
-        return self.client.logs(self.namespace, pod, "main", follow=follow)
+    def logs(self, pod: str, follow: bool, container: str = "main") -> LogStream:
+        return self.client.logs(self.namespace, pod, container, follow=follow)

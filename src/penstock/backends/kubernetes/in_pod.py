@@ -1,7 +1,8 @@
-"""The program in a pod: it fetches inputs, calls a function or many, or stores outputs. Started by boot, in an image that need not have Penstock.
+"""The program in a pod: it fetches inputs, calls a function or many, leads the parts of a step, or stores outputs. Started by boot, in an image
+that need not have Penstock.
 
 It says how it ended in the container's termination message, as JSON: `{"result": digest}`, the blob with the result, or
-`{"failed": sentence}`, or `{"errored": sentence}`.
+`{"failed": sentence}`, or `{"errored": sentence}`; and of a part that failed `{"part": name, "code": text, "why": sentence}`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def main(store: str, verb: str, digest: str) -> None:
             _fetch(blobs, digest)
         elif verb == "serve":
             _leave(_serve(blobs, digest))
+        elif verb == "lead" and not _lead():
+            _leave(1)
         else:
             _put(blobs, digest)
     except ValueError as error:
@@ -98,6 +101,19 @@ def _serve(blobs: Blobs, digest: str) -> int:
     own_only, pickles = given["blobs"]
     blobs = Blobs(blobs.root, own_only, pickles, Limits(*given["limits"]))
     return asyncio.run(serve(blobs, given, INSIDE / f"home-{os.getpid()}"))
+
+
+def _lead() -> bool:
+    """Have the parts of its pod succeeded?"""
+    from penstock.backends.kubernetes.lead import PodLeader
+
+    plan = json.loads((INSIDE / "plan.json").read_text(encoding="utf-8"))
+    failure = PodLeader(plan, INSIDE, os.environ.get("PENSTOCK_REPLICA", "0")).run()
+    if failure is None:
+        return True
+    code = "" if failure.code is None else str(failure.code)
+    _say({"part": failure.part, "code": code, "why": failure.message[:_LONGEST]})
+    return False
 
 
 def _fetch(blobs: Blobs, digest: str) -> None:

@@ -19,10 +19,11 @@ MOMENT = 0.1
 
 
 class ContainerLog:
-    """One container. `secrets`: texts that must not be in it."""
+    """One container. `secrets`: texts that must not be in it; `title`: a first line, if the container prints anything."""
 
-    def __init__(self, home: Path, name: str, secrets: Iterable[str]) -> None:
+    def __init__(self, home: Path, name: str, secrets: Iterable[str], title: str = "") -> None:
         self.name = name
+        self._title = title
         self._path = home / name
         self._needles = needles_of(secrets)
         self._lock = threading.Lock()
@@ -82,7 +83,11 @@ class ContainerLog:
         with stream, open(self._path, "wb", opener=rights.opener, buffering=0) as file:
             self._written = True
             file.write(notes)
+            title = f"{self._title}\n".encode() if self._title else b""
             for data in stream:
+                if data and title:
+                    file.write(title)
+                    title = b""
                 file.write(masker.feed(data) if masker is not None else data)
             if masker is not None:
                 file.write(masker.end())

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from penstock.backends.attempt import COORDINATOR
 from penstock.backends.base import AttemptSpec
 from penstock.backends.kubernetes import names
 from penstock.backends.kubernetes.options import ARTIFACTS, KubernetesOptions
+from penstock.backends.kubernetes.programs import INSIDE, MAIN, Place, Program, TextFile, Work
 from penstock.backends.kubernetes.scheduled import with_queue
-from penstock.backends.kubernetes.work import INSIDE, Place, Work
 from penstock.formats.pods.placement import placement_fields
 from penstock.graph import quantity
 from penstock.kubernetes.objects import Object
@@ -27,6 +27,7 @@ DAY: Final = 24 * 3600
 GRACE: Final = 30
 HELPER: Final = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 _REPLICA: Final = "$(PENSTOCK_REPLICA)"
+_OF_STAYING: Final = frozenset({"livenessProbe", "readinessProbe", "startupProbe", "lifecycle"})
 
 
 def job_of(spec: AttemptSpec, work: Work, options: KubernetesOptions, owner: str, namespace: str) -> dict[str, Any]:
@@ -90,9 +91,8 @@ def warm_job_of(
 
 def secret_of(work: Work, job: Object) -> dict[str, Any] | None:
     """The Secret with the texts of an attempt, which goes when its Job goes. None: it has none."""
-    texts = dict(work.secret_env)
-    data = {f"env-{number}": texts[name] for number, name in enumerate(sorted(texts))}
-    data |= {f"file-{number}": one.text for number, one in enumerate(work.files) if one.secret}
+    data = {f"env-{number}": text for number, (_, _, text) in enumerate(work.secrets())}
+    data |= {f"file-{number}": one.text for number, one in enumerate(work.texts()) if one.secret}
     if not data:
         return None
     return {"metadata": _beside(job), "stringData": data, "immutable": True}
@@ -127,14 +127,7 @@ def _beside(job: Object) -> dict[str, Any]:
 def _template(
     spec: AttemptSpec, work: Work, options: KubernetesOptions, name: str, labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    main = _main(spec, work, options, name)
     extra = spec.step.extra
-    container = extra.get("container")
-    if isinstance(container, Mapping):
-        more = {key: value for key, value in container.items() if key not in ("name", "image")}
-        if "env" in more:
-            more["env"] = [one for one in more["env"] if _is_of_the_cluster(one, work)]
-        main = merged(main, more)
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": GRACE,
@@ -145,17 +138,13 @@ def _template(
     if options.service_account:
         pod["serviceAccountName"] = options.service_account
     pod |= placement_fields(spec.step.placement)
-    first = [_helper("fetch", work.fetch, options)] if work.fetch else []
-    if work.put:
-        pod |= {"initContainers": [*first, main], "containers": [_helper("put", work.put, options)]}
-    else:
-        pod |= {**({"initContainers": first} if first else {}), "containers": [main]}
+    pod |= _containers(spec, work, options, name)
     template: dict[str, Any] = {"metadata": {"labels": dict(labels), "annotations": _texts(work)}, "spec": pod}
     for kept in ("metadata", "pod"):
         over = extra.get(kept)
         if isinstance(over, Mapping):
             template = merged(template, {"metadata" if kept == "metadata" else "spec": over})
-    template = with_overlay(template, options.overlay)
+    template = with_overlay(template, options.overlay, {program.name for program in work.programs})
     template["metadata"]["labels"] |= labels
     template["spec"]["restartPolicy"] = "Never"
     if spec.step.replicas > 1:  # Kubernetes gives each pod of an indexed Job its host name
@@ -164,47 +153,110 @@ def _template(
     return template
 
 
-def _is_of_the_cluster(variable: Any, work: Work) -> bool:
+def _containers(spec: AttemptSpec, work: Work, options: KubernetesOptions, name: str) -> dict[str, Any]:
+    """initContainers, if there are any, and containers. What must be done one after another is done by init containers."""
+    own = [(program, _own(program, spec, work, options, name)) for program in work.programs]
+    stay = [{**made, "restartPolicy": "Always"} for program, made in own if program.sidecar]
+    plain = [made for program, made in own if not program.sidecar]
+    first = [*([_helper("fetch", work.fetch, options)] if work.fetch else []), *stay]
+    if work.leads:
+        last = [*plain, _leader(work, options, name)]
+    elif work.put:
+        first, last = [*first, *map(_once, plain)], [_helper("put", work.put, options)]
+    else:
+        first, last = [*first, *map(_once, plain[:-1])], plain[-1:]
+    return {**({"initContainers": first} if first else {}), "containers": last}
+
+
+def _once(container: dict[str, Any]) -> dict[str, Any]:
+    """As an init container that ends: Kubernetes refuses one with probes."""
+    return {key: value for key, value in container.items() if key not in _OF_STAYING}
+
+
+def _own(program: Program, spec: AttemptSpec, work: Work, options: KubernetesOptions, name: str) -> dict[str, Any]:
+    """A container of the task, with what its manifest says of it and we do not."""
+    made = _program(program, spec, work, options, name)
+    extra = spec.step.extra
+    several = extra.get("containers")
+    more = several.get(program.part) if program.part and isinstance(several, Mapping) else None
+    if more is None and len(work.programs) == 1:
+        more = extra.get("container")
+    if not isinstance(more, Mapping):
+        return made
+    kept = {key: value for key, value in more.items() if key not in ("name", "image")}
+    if "env" in kept:
+        kept["env"] = [one for one in kept["env"] if _is_of_the_cluster(one, {*_env_names(work), *_env_names(program)})]
+    found: dict[str, Any] = merged(made, kept)
+    return found
+
+
+def _env_names(one: Work | Program) -> set[str]:
+    return {*one.env, *one.secret_env}
+
+
+def _is_of_the_cluster(variable: Any, known: Collection[str]) -> bool:
     """A variable of a manifest that names where its text is. What the pod says of itself is known there only; what is known here need not be there."""
     source = variable.get("valueFrom") if isinstance(variable, Mapping) else None
-    known = isinstance(variable, Mapping) and (
-        variable.get("name") in work.env or variable.get("name") in work.secret_env
-    )
-    return not known or (isinstance(source, Mapping) and bool({"fieldRef", "resourceFieldRef"} & set(source)))
+    is_known = isinstance(variable, Mapping) and variable.get("name") in known
+    return not is_known or (isinstance(source, Mapping) and bool({"fieldRef", "resourceFieldRef"} & set(source)))
 
 
-def _main(spec: AttemptSpec, work: Work, options: KubernetesOptions, name: str) -> dict[str, Any]:
-    env: list[dict[str, Any]] = [{"name": key, "value": _escaped(value)} for key, value in work.env.items()]
-    for number, key in enumerate(sorted(work.secret_env)):
-        env.append({"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": f"env-{number}"}}})
-    field = f"metadata.annotations['{names.INDEX}']"
-    env.insert(0, {"name": "PENSTOCK_REPLICA", "valueFrom": {"fieldRef": {"fieldPath": field}}})
-    if spec.step.replicas > 1 and COORDINATOR not in work.env and COORDINATOR not in work.secret_env:
-        env.insert(1, {"name": COORDINATOR, "value": f"{name}-0.{name}"})
-    mounts = [_mount(one, options) for one in sorted(work.places, key=lambda one: one.path)]
-    for number, file in enumerate(work.files):
-        volume = "secret" if file.secret else "texts"
-        mounts.append({"name": volume, "mountPath": file.path, "subPath": f"file-{number}", "readOnly": True})
+def _program(program: Program, spec: AttemptSpec, work: Work, options: KubernetesOptions, name: str) -> dict[str, Any]:
+    plain = {**work.env, **program.env}
+    env: list[dict[str, Any]] = [_replica()]
+    if spec.step.replicas > 1 and COORDINATOR not in {*_env_names(work), *_env_names(program)}:
+        env.append({"name": COORDINATOR, "value": f"{name}-0.{name}"})
+    hidden = {
+        key: f"env-{number}"
+        for number, (whose, key, _) in enumerate(work.secrets())
+        if whose is program or (whose is None and key not in program.env)
+    }
+    env += [{"name": key, "value": _escaped(text)} for key, text in plain.items() if key not in hidden]
+    for key, place in hidden.items():
+        env.append({"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": place}}})
+    mounts = _mounts([*work.places, *program.places], [*work.files, *program.files], work, options)
     if work.is_function:
         mounts += _helper_mounts(options)
     found: dict[str, Any] = {
-        "name": "main",
-        "image": work.image,
+        "name": program.name,
+        "image": program.image,
         "env": env,
         "volumeMounts": mounts,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
-    if work.command:
-        found["command"] = [_escaped(word) for word in work.command]
-    if work.args:
-        found["args"] = [_escaped(word) for word in work.args]
-    if work.workdir:
-        found["workingDir"] = work.workdir
-    asked = {key: quantity.show(amount, key) for key, amount in sorted(spec.step.resources.items()) if amount}
+    if program.command:
+        found["command"] = [_escaped(word) for word in program.command]
+    if program.args:
+        found["args"] = [_escaped(word) for word in program.args]
+    if program.workdir:
+        found["workingDir"] = program.workdir
+    asked = _resources(program, spec, work)
     if asked:
-        limits = {key: amount for key, amount in asked.items() if key != "cpu"}
-        found["resources"] = {"requests": asked, **({"limits": limits} if limits else {})}
+        found["resources"] = asked
     return found
+
+
+def _replica() -> dict[str, Any]:
+    field = f"metadata.annotations['{names.INDEX}']"
+    return {"name": "PENSTOCK_REPLICA", "valueFrom": {"fieldRef": {"fieldPath": field}}}
+
+
+def _resources(program: Program, spec: AttemptSpec, work: Work) -> dict[str, Any]:
+    """What the step asks for. Parts that run one after another ask for all of it, each; of those side by side one does for all, and none
+    gets more memory."""
+    asked = {key: quantity.show(amount, key) for key, amount in sorted(spec.step.resources.items()) if amount}
+    if not asked or program.sidecar:
+        return {}
+    limits = {key: amount for key, amount in asked.items() if key != "cpu"}
+    if work.leads and program is not _heaviest(work):
+        memory = {key: amount for key, amount in limits.items() if key == "memory"}
+        return {"requests": dict.fromkeys(memory, "0"), "limits": memory} if memory else {}
+    return {"requests": asked, **({"limits": limits} if limits else {})}
+
+
+def _heaviest(work: Work) -> Program:
+    """The part that asks for all."""
+    return next((one for one in work.programs if one.name == MAIN), work.programs[-1])
 
 
 def _escaped(text: str) -> str:
@@ -224,6 +276,25 @@ def _helper(name: str, command: list[str], options: KubernetesOptions) -> dict[s
     }
 
 
+def _leader(work: Work, options: KubernetesOptions, name: str) -> dict[str, Any]:
+    found = _helper("put", work.put, options)
+    mounts = _mounts(work.plan_places, work.plan, work, options)
+    return {**found, "env": [_replica()], "volumeMounts": [*found["volumeMounts"], *mounts]}
+
+
+def _mounts(
+    places: Iterable[Place], files: Iterable[TextFile], work: Work, options: KubernetesOptions
+) -> list[dict[str, Any]]:
+    numbers = {id(one): number for number, one in enumerate(work.texts())}
+    mounts = [_mount(one, options) for one in sorted(places, key=lambda one: one.path)]
+    for file in files:
+        volume = "secret" if file.secret else "texts"
+        mounts.append(
+            {"name": volume, "mountPath": file.path, "subPath": f"file-{numbers[id(file)]}", "readOnly": True}
+        )
+    return mounts
+
+
 def _helper_mounts(options: KubernetesOptions) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [{"name": "scratch", "mountPath": INSIDE}]
     if options.store == ARTIFACTS and options.volume is not None:
@@ -241,35 +312,36 @@ def _mount(one: Place, options: KubernetesOptions) -> dict[str, Any]:
 
 def _volumes(work: Work, options: KubernetesOptions, name: str) -> list[dict[str, Any]]:
     volumes: list[dict[str, Any]] = [{"name": "scratch", "emptyDir": {}}]
-    texts = [f"file-{number}" for number, one in enumerate(work.files) if not one.secret]
+    texts = [f"file-{number}" for number, one in enumerate(work.texts()) if not one.secret]
     if texts:
         items = [{"path": key, "fieldRef": {"fieldPath": f"metadata.annotations['penstock/{key}']"}} for key in texts]
         volumes.append({"name": "texts", "downwardAPI": {"defaultMode": 0o755, "items": items}})
-    if any(one.secret for one in work.files):
+    if any(one.secret for one in work.texts()):
         volumes.append({"name": "secret", "secret": {"secretName": name, "defaultMode": 0o755}})
-    shared = any(one.shared for one in work.places)
+    shared = any(one.shared for one in work.all_places())
     if options.volume is not None and (shared or (work.needs_store and options.store == ARTIFACTS)):
         volumes.append({"name": "home", **options.volume.source()})
     return volumes
 
 
 def _texts(work: Work) -> dict[str, str]:
-    return {f"penstock/file-{number}": one.text for number, one in enumerate(work.files) if not one.secret}
+    return {f"penstock/file-{number}": one.text for number, one in enumerate(work.texts()) if not one.secret}
 
 
 # -- overlays ---------------------------------------------------------------------------------------------------------
 
 
-def with_overlay(template: dict[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod template with that of the user merged in. Its container `main` is the task's, wherever that is; `helper` is those of ours."""
+def with_overlay(template: dict[str, Any], overlay: Mapping[str, Any], own: Collection[str]) -> dict[str, Any]:
+    """The pod template with that of the user merged in. Its container `main` is those of the task (`own`), wherever they are; `helper` is those of ours."""
     if not overlay:
         return template
     spec = dict(overlay.get("spec") or {})
-    own = {str(one.get("name")): one for one in spec.pop("containers", None) or []}
+    given = {str(one.get("name")): one for one in spec.pop("containers", None) or []}
     found: dict[str, Any] = merged(template, {"metadata": overlay.get("metadata") or {}, "spec": spec})
     for kind in ("initContainers", "containers"):
         for number, one in enumerate(found["spec"].get(kind) or []):
-            extra = own.get("main" if one["name"] == "main" else "helper" if one["name"] in ("fetch", "put") else "")
+            kind_ = MAIN if one["name"] in own else "helper" if one["name"] in ("fetch", "put") else ""
+            extra = given.get(kind_)
             if extra:
                 found["spec"][kind][number] = merged(one, {key: value for key, value in extra.items() if key != "name"})
     return found

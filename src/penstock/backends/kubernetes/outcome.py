@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.backends.kubernetes.names import INDEX
@@ -38,6 +38,33 @@ _PASSING: Final = (
 """Said when a machine is too busy to start a container, which is no fault of the container."""
 _CANNOT_START: Final = frozenset({"StartError", "ContainerCannotRun", "RunContainerError"})
 OURS: Final = {"fetch": "its inputs could not be fetched", "put": "its outputs could not be stored"}
+LEADER: Final = "put"
+_OVER: Final = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Containers:
+    """What the containers of a pod are."""
+
+    parts: Mapping[str, str]
+    """Those of the task that it waits for -> the part of the step that each runs; empty: the step is one command."""
+    sidecars: Mapping[str, str] = field(default_factory=dict)
+    """The same, for those that stay until the others have ended."""
+    several: bool = False
+    led: bool = False
+    """Does one of ours say when each part runs, and how all of it ended?"""
+
+    def said(self, name: str, message: str) -> str:
+        """What is to say about a container, with the part that it runs."""
+        part = self.parts.get(name) or self.sidecars.get(name)
+        return f"part {part}: {message}" if self.several and part else message
+
+
+ONE: Final = Containers({"main": ""})
+
+
+Told = tuple[tuple[int, str, str], ...]
+"""(replica, pod, container)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +81,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    pods: tuple[tuple[int, str], ...]
-    """(replica, pod) whose own container runs or has run."""
+    pods: Told
+    """Containers of the task that run or have run, those that stay among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +96,7 @@ class Ended:
     result: str = ""
     """The digest of what the helper or the function stored."""
     replica: int = 0
-    pods: tuple[tuple[int, str], ...] = ()
+    pods: Told = ()
     unseen: bool = False
     """So it seems because something was not seen. A watch that is behind the other one does not show it either: ask the server before it is believed."""
 
@@ -78,24 +105,32 @@ State = Waiting | Running | Ended
 
 
 def judge(
-    job: Object | None, pods: Sequence[Object], replicas: int, image: str, patience: float, queue: str = ""
+    job: Object | None,
+    pods: Sequence[Object],
+    replicas: int,
+    image: str,
+    patience: float,
+    queue: str = "",
+    own: Containers = ONE,
 ) -> State:
     """`job`: None if it is not there any more. `image`: of the task. `patience`: seconds for which a pod may wait for a machine. `queue`: of the
-    cluster's scheduler, in words, if one holds its pods: what it does to them is no fault of theirs, and they wait in it for as long as it takes."""
+    cluster's scheduler, in words, if one holds its pods: what it does to them is no fault of theirs, and they wait in it for as long as it takes.
+    `own`: what its containers are."""
     by_replica = _newest(pods)
     deleted = job is None or is_deleted(job)
-    told = tuple((replica, name_of(pod)) for replica, pod in sorted(by_replica.items()) if _has_run(pod))
-    failed = [pair for pair in sorted(by_replica.items(), key=_ended_at) if _is_failed(pair[1])]
+    told = tuple(one for replica, pod in sorted(by_replica.items()) for one in _told(replica, pod, own))
+    phases = {replica: _phase(pod, own) for replica, pod in by_replica.items()}
+    failed = [pair for pair in sorted(by_replica.items(), key=_ended_at) if phases[pair[0]] == "Failed"]
     if failed and not deleted:
         replica, pod = failed[0]
         cause = _taken_before(by_replica.values(), _ended_at(failed[0])[0])
         if cause is not None:  # the others of a gang fail for want of it
             return Ended(Outcome.ERRORED, _disruption(cause), lost=True, preempted=_preempted(cause), pods=told)
         found = _by_queue(pod, queue, told) if queue else None
-        return found or _explained(pod, replica, replicas, told)
-    done = {replica: pod for replica, pod in by_replica.items() if _phase(pod) == "Succeeded"}
+        return found or _explained(pod, replica, replicas, told, own)
+    done = {replica: pod for replica, pod in by_replica.items() if phases[replica] == "Succeeded"}
     if len(done) >= replicas:
-        return _succeeded(done[min(done)], told)
+        return _succeeded(done[min(done)], told, own)
     if deleted:
         return Ended(Outcome.ERRORED, "its Job was deleted by somebody", lost=True, pods=told, unseen=True)
     assert job is not None
@@ -104,13 +139,13 @@ def judge(
     taken = [pod for pod in by_replica.values() if is_deleted(pod) and holds(pod, "DisruptionTarget")]
     if taken:  # its machine may never answer again
         return Ended(Outcome.ERRORED, _disruption(taken[0]), lost=True, preempted=_preempted(taken[0]), pods=told)
-    waiting = [_waiting(pod, image, patience, queue) for pod in by_replica.values() if _phase(pod) != "Succeeded"]
+    waiting = [_waiting(pod, image, patience, queue, own) for pod in by_replica.values() if not _is_over(pod, own)]
     worst = min(
         (one for one in waiting if one.why), key=lambda one: 1e9 if one.patience is None else one.patience, default=None
     )
     if worst is not None:
         return worst
-    if told and len(by_replica) >= replicas:
+    if any(container in own.parts for _, _, container in told) and len(by_replica) >= replicas:
         return Running(told)
     if part(job, "spec").get("suspend"):
         return Waiting("its Job is suspended: a queue of the cluster lets it go")
@@ -125,12 +160,41 @@ def _newest(pods: Iterable[Object]) -> dict[int, Object]:
     return found
 
 
-def _phase(pod: Object) -> str:
-    return str(part(pod, "status").get("phase", ""))
+def _phase(pod: Object, own: Containers) -> str:
+    """Of its status; but it has ended when the leader of its parts has, or all that does not stay."""
+    phase = str(part(pod, "status").get("phase", ""))
+    if own.led:
+        ends = {name: part(one, "state", "terminated") for name, one in _containers(pod)}
+        end = ends.get(LEADER)
+        if end and end.get("exitCode") == 0:
+            return "Succeeded"
+        if not end or _says_why(pod):
+            return phase
+        blamed = next((name for name, shown in own.parts.items() if shown == _said(end).get("part")), None)
+        if phase not in _OVER and blamed is not None and not ends.get(blamed):
+            return phase  # its last words come at once
+        return "Failed"
+    if not own.sidecars or phase in _OVER:
+        return phase
+    inits = [one for one in rows(pod, "status", "initContainerStatuses") if one.get("name") not in own.sidecars]
+    first = [part(one, "state", "terminated") for one in inits]
+    last = [part(one, "state", "terminated") for one in rows(pod, "status", "containerStatuses")]
+    if any(end.get("exitCode") for end in first):
+        return "Failed"
+    if not last or not all(last):
+        return phase
+    return "Failed" if any(end.get("exitCode") for end in last) else "Succeeded"
 
 
-def _is_failed(pod: Object) -> bool:
-    return _phase(pod) == "Failed"
+def _is_over(pod: Object, own: Containers) -> bool:
+    """Does what a container waits for no longer matter?"""
+    ended = any(name == LEADER and part(one, "state", "terminated") for name, one in _containers(pod))
+    return _phase(pod, own) == "Succeeded" or (own.led and ended)
+
+
+def _says_why(pod: Object) -> bool:
+    """Has its node or the scheduler taken it away?"""
+    return str(part(pod, "status").get("reason", "")) in LOST or holds(pod, "DisruptionTarget")
 
 
 def _containers(pod: Object) -> list[tuple[str, Object]]:
@@ -145,27 +209,26 @@ def _ended_at(pair: tuple[int, Object]) -> tuple[str, int]:
     return max(times, default=""), pair[0]
 
 
-def _has_run(pod: Object) -> bool:
-    for name, one in _containers(pod):
-        if name == "main":
-            state = part(one, "state")
-            return "running" in state or "terminated" in state
-    return False
+def _told(replica: int, pod: Object, own: Containers) -> Told:
+    """Its containers with a log."""
+    kept = {*own.parts, *own.sidecars, *((LEADER,) if own.led else ())}
+    states = [(name, part(one, "state")) for name, one in _containers(pod) if name in kept]
+    return tuple((replica, name_of(pod), name) for name, state in states if "running" in state or "terminated" in state)
 
 
 # -- ended ------------------------------------------------------------------------------------------------------------
 
 
-def _succeeded(pod: Object, told: tuple[tuple[int, str], ...]) -> Ended:
+def _succeeded(pod: Object, told: Told, own: Containers) -> Ended:
     ends = [(name, part(one, "state", "terminated")) for name, one in _containers(pod)]
     said: Mapping[str, Any] = {}
     for name, end in ends:
-        if name in ("main", "put"):
+        if name == "put" or (name == "main" and own == ONE):
             said = _said(end) if name == "put" or "result" in _said(end) else said
     return Ended(Outcome.SUCCEEDED, exit_code=0, result=str(said.get("result", "")), pods=told)
 
 
-def _explained(pod: Object, replica: int, replicas: int, told: tuple[tuple[int, str], ...]) -> Ended:
+def _explained(pod: Object, replica: int, replicas: int, told: Told, own: Containers) -> Ended:
     where = f"replica {replica}: " if replicas > 1 else ""
 
     def ended(outcome: Outcome, message: str, code: int | None = None, lost: bool = False, result: str = "") -> Ended:
@@ -177,12 +240,17 @@ def _explained(pod: Object, replica: int, replicas: int, told: tuple[tuple[int, 
         return ended(
             Outcome.FAILED, f"its pod ran out of the time that the cluster gives it ({status.get('message', reason)})"
         )
-    if reason in LOST or holds(pod, "DisruptionTarget"):
-        return ended(Outcome.ERRORED, _disruption(pod), lost=True)
-    for name, one in _containers(pod):
+    if _says_why(pod):
+        return ended(Outcome.ERRORED, _disruption(pod, own), lost=True)
+    if own.led:
+        led = _led(pod, own)
+        if led is not None:
+            return ended(*led)
+    ordered = sorted(_containers(pod), key=lambda pair: own.led and pair[0] != LEADER)
+    for name, one in ordered:
         end = part(one, "state", "terminated")
         code = end.get("exitCode")
-        if not end or code == 0:
+        if not end or code == 0 or name in own.sidecars:
             continue
         if end.get("reason") == "ContainerStatusUnknown":
             return ended(Outcome.ERRORED, f"nobody knows how its pod {name_of(pod)} ended", lost=True)
@@ -190,13 +258,31 @@ def _explained(pod: Object, replica: int, replicas: int, told: tuple[tuple[int, 
             return ended(*_of_helper(name, end))
         if is_deleted(pod) and code in (137, 143) and end.get("reason") != "OOMKilled":
             return ended(Outcome.ERRORED, "its pod was deleted by somebody", lost=True)
-        if name != "main":
+        if name not in own.parts:
             return ended(
                 Outcome.FAILED, f"the container {name} of its pod ended with exit code {code}{_words(end)}", code
             )
-        return ended(*_of_task(end, one, pod, int(code or 0)))
+        return ended(*_of_task(end, name, pod, int(code or 0), own))
     message = str(status.get("message") or reason or "its pod failed, and Kubernetes does not say why")
     return ended(Outcome.ERRORED, message, lost=is_deleted(pod))
+
+
+def _led(pod: Object, own: Containers) -> tuple[Outcome, str, int | None, bool] | None:
+    """What the leader says of a part that failed."""
+    containers = dict(_containers(pod))
+    said = _said(part(containers.get(LEADER, {}), "state", "terminated"))
+    if "part" not in said:
+        return None
+    name = next((name for name, shown in own.parts.items() if shown == said["part"]), "")
+    end = part(containers.get(name, {}), "state", "terminated")
+    code = int(said["code"]) if said["code"] else None
+    if is_deleted(pod) and code in (137, 143) and end.get("reason") != "OOMKilled":
+        return Outcome.ERRORED, "its pod was deleted by somebody", None, True
+    if said["why"]:
+        return Outcome.FAILED, own.said(name, str(said["why"])), code, False
+    own_code = int(end.get("exitCode") or 0) or int(code or 0)
+    outcome, message, code, lost, _ = _of_task(end, name, pod, own_code, own)
+    return outcome, message, code, lost
 
 
 def _of_helper(name: str, end: Object) -> tuple[Outcome, str, int | None]:
@@ -208,11 +294,13 @@ def _of_helper(name: str, end: Object) -> tuple[Outcome, str, int | None]:
     return Outcome.ERRORED, str(UserError(Problem("P728", f"{OURS[name]}: {why}", fix))), None
 
 
-def _of_task(end: Object, one: Object, pod: Object, code: int) -> tuple[Outcome, str, int | None, bool, str]:
+def _of_task(
+    end: Object, name: str, pod: Object, code: int, own: Containers
+) -> tuple[Outcome, str, int | None, bool, str]:
     reason, said = str(end.get("reason", "")), _said(end)
     if reason == "OOMKilled":
-        limit = _memory_limit(pod)
-        message = f"its container was killed: it used more memory than {limit or 'its machine has'}"
+        limit = _memory_limit(pod, name)
+        message = own.said(name, f"its container was killed: it used more memory than {limit or 'its machine has'}")
         if _last_line(end):
             message += f"; its last words: {_last_line(end)}"
         fix = (
@@ -224,12 +312,12 @@ def _of_task(end: Object, one: Object, pod: Object, code: int) -> tuple[Outcome,
     if reason in _CANNOT_START or (code == 128 and end.get("message") and reason != "Error"):
         message = str(end.get("message") or reason)
         lost = any(one in message.lower() for one in _PASSING)
-        return Outcome.ERRORED, f"its container cannot be started: {message}", None, lost, ""
-    if "result" in said:
+        return Outcome.ERRORED, own.said(name, f"its container cannot be started: {message}"), None, lost, ""
+    if "result" in said and own == ONE:
         return Outcome.FAILED, "", code, False, str(said["result"])
-    if "errored" in said:
+    if "errored" in said and own == ONE:
         return Outcome.ERRORED, str(said["errored"]), None, False, ""
-    return Outcome.FAILED, how(code) + _words(end), code, False, ""
+    return Outcome.FAILED, own.said(name, how(code) + _words(end)), code, False, ""
 
 
 def how(code: int) -> str:
@@ -256,11 +344,13 @@ def _taken_before(pods: Iterable[Object], moment: str) -> Object | None:
     return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def _disruption(pod: Object) -> str:
+def _disruption(pod: Object, own: Containers = ONE) -> str:
     status = part(pod, "status")
     why = condition(pod, "DisruptionTarget")
     words = why.get("message") or status.get("message") or why.get("reason") or status.get("reason") or ""
-    last = next((_last_line(part(one, "state", "terminated")) for name, one in _containers(pod) if name == "main"), "")
+    last = next(
+        (_last_line(part(one, "state", "terminated")) for name, one in _containers(pod) if name in own.parts), ""
+    )
     spoken = f"; the last words of its container: {last}" if last else ""
     return f"its pod was taken away: {words or 'the cluster does not say why'}{spoken}"
 
@@ -271,7 +361,7 @@ def _preempted(pod: Object) -> bool:
     return why == "PreemptionByScheduler" or str(part(pod, "status").get("reason", "")) == "Preempting"
 
 
-def _by_queue(pod: Object, queue: str, told: tuple[tuple[int, str], ...]) -> Ended | None:
+def _by_queue(pod: Object, queue: str, told: Told) -> Ended | None:
     """What the scheduler of its queue did to a pod. It ends what it preempts by deleting it, and says no more."""
     status = part(pod, "status")
     reason, message = str(status.get("reason", "")), str(status.get("message") or "").strip()
@@ -290,7 +380,7 @@ def _by_queue(pod: Object, queue: str, told: tuple[tuple[int, str], ...]) -> End
     return None
 
 
-def _without_pod(job: Object, told: tuple[tuple[int, str], ...], queued: bool) -> Ended:
+def _without_pod(job: Object, told: Told, queued: bool) -> Ended:
     """The Job has failed, and none of its pods that are there has."""
     why = condition(job, "Failed")
     if why.get("reason") == "DeadlineExceeded":
@@ -305,9 +395,9 @@ def _without_pod(job: Object, told: tuple[tuple[int, str], ...], queued: bool) -
     )
 
 
-def _memory_limit(pod: Object) -> str:
+def _memory_limit(pod: Object, name: str) -> str:
     for one in (*rows(pod, "spec", "initContainers"), *rows(pod, "spec", "containers")):
-        if one.get("name") == "main":
+        if one.get("name") == name:
             return str(part(one, "resources", "limits").get("memory", ""))
     return ""
 
@@ -318,7 +408,7 @@ def _said(end: Object) -> Mapping[str, Any]:
         found = json.loads(str(end.get("message", "")))
     except ValueError:
         return {}
-    ours = isinstance(found, dict) and len(found) == 1 and set(found) <= {"result", "failed", "errored"}
+    ours = isinstance(found, dict) and set(found) in ({"result"}, {"failed"}, {"errored"}, {"part", "code", "why"})
     return found if ours and all(isinstance(value, str) for value in found.values()) else {}
 
 
@@ -336,8 +426,11 @@ def _words(end: Object) -> str:
 # -- not yet ----------------------------------------------------------------------------------------------------------
 
 
-def _waiting(pod: Object, image: str, patience: float, queue: str) -> Waiting:
+def _waiting(pod: Object, image: str, patience: float, queue: str, own: Containers) -> Waiting:
     for name, one in _containers(pod):
+        never = _never_starts(name, one, own)
+        if never is not None:
+            return never
         state = part(one, "state", "waiting")
         reason, message = str(state.get("reason", "")), str(state.get("message", ""))
         used = str(one.get("image") or image)
@@ -359,6 +452,17 @@ def _waiting(pod: Object, image: str, patience: float, queue: str) -> Waiting:
         fix = "ask for less, correct the node selector, or add machines; PENSTOCK_KUBERNETES_PATIENCE says how many seconds a pod may wait"
         return Waiting(why, patience, Problem("P723", why, fix))
     return Waiting()
+
+
+def _never_starts(name: str, one: Object, own: Containers) -> Waiting | None:
+    """A container that others wait for, and that its node cannot start: one that stays, and one whose leader waits for it."""
+    states = (part(one, "state", "terminated"), part(one, "lastState", "terminated"))
+    end = next((end for end in states if end.get("reason") in _CANNOT_START), None)
+    if end is None or not (name in own.sidecars or (own.led and name in own.parts)):
+        return None
+    why = own.said(name, f"its container cannot be started: {end.get('message') or end.get('reason')}")
+    fix = "correct its command; a part that waits for others, or that others wait for, needs a shell (sh) in its image"
+    return Waiting(why, 0.0, Problem("P723", why, fix))
 
 
 def refused(message: str, alone: bool, patience: float) -> Waiting:

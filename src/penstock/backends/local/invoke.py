@@ -51,7 +51,7 @@ class FunctionCall:
 
     def run(self, inputs: dict[str, Any], blobs: Blobs, folder: Callable[[], Path]) -> CallResult:
         began, self.taken = time(), ()
-        if self.convert is not None or not all(type(value) in _PLAIN for value in inputs.values()):
+        if self.convert is not None or not _all_plain(inputs):
             try:
                 inputs = self._loaded(inputs, blobs, folder)
             except Exception as error:  # a class of the author may reject its own fields
@@ -94,6 +94,13 @@ class FunctionCall:
             return FAILED, {}, "", _line(str(error)), ""
         except Exception as error:
             return (ERRORED, {}, *described(error, with_traceback=False))
+
+
+def _all_plain(inputs: Mapping[str, Any]) -> bool:
+    for value in inputs.values():  # noqa: SIM110 - a generator takes twice as long, for every task
+        if type(value) not in _PLAIN:
+            return False
+    return True
 
 
 _PLAIN: frozenset[type] = frozenset({int, float, bool, str, type(None)})

@@ -227,7 +227,7 @@ class ProcessBackend:
         if attempt.started:
             self._pacing.measure(attempt.spec.step.action, seconds)
         self._next()
-        ended = AttemptEnded(id=attempt.spec.id, outcome=Outcome.SUCCEEDED, seconds=seconds)
+        ended = AttemptEnded(id=attempt.spec.id, outcome=Outcome.SUCCEEDED, seconds=seconds, cpu=attempt.cpu)
 
         succeeded = not attempt.ending
 

@@ -71,6 +71,13 @@ class ProcessAttempt:
         return bool(self.stopped or self.error or self.failed or self.failed_pod)
 
     @property
+    def cpu(self) -> float | None:
+        """Seconds of processor time that its processes have used; None: of one of them it is not known."""
+        watches = [one.watch for one in self.processes if one.watch is not None]
+        used = [watch.cpu for watch in watches if watch.cpu is not None]
+        return sum(used) if used and len(used) == len(watches) else None
+
+    @property
     def log_names(self) -> list[str]:
         """Below the home, each once."""
         if self.pods:

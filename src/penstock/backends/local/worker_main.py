@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, process_time
 from typing import Any
 
 from penstock.artifacts.blobs import Blobs
@@ -106,7 +106,7 @@ class WorkerServer:
                 select.select([self.tickets], [], [])
 
     def work(self, number: int, function_number: int, inputs: dict[str, Any], env: dict[str, str]) -> None:
-        started = perf_counter()
+        started, used = perf_counter(), -self.cpu()
         try:
             result = self.call(number, function_number, inputs, env)
         except StopRequested:
@@ -118,6 +118,7 @@ class WorkerServer:
             leave(0)  # the function forked, and this is the child: only the parent sends a result
         if self.started.any:
             self.started.end()
+        used += self.cpu()
         log = None
         end = self.log_position()
         if end != self.log_end:
@@ -125,9 +126,14 @@ class WorkerServer:
         if result[0] == SUCCEEDED:
             paths = self.calls[function_number].taken
             ended = monotonic()
-            self.send((number, seconds, log, result[1], (ended - seconds, ended, paths) if paths else None))
+            self.send((number, seconds, used, log, result[1], (ended - seconds, ended, paths) if paths else None))
         else:
-            self.send((number, seconds, log, result, None))
+            self.send((number, seconds, used, log, result, None))
+
+    def cpu(self) -> float:
+        """Processor time of this process, and of those that it has started and waited for."""
+        times = os.times()
+        return process_time() + times.children_user + times.children_system
 
     def call(self, number: int, function_number: int, inputs: dict[str, Any], env: dict[str, str]) -> Any:
         bundle, module, name, code, start, outputs, texts = self.functions[function_number]

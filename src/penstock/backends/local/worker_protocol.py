@@ -1,7 +1,7 @@
 """What the engine and its worker processes send each other. Used by worker_process (the engine's end) and worker_main.
 
 Messages are pickles with their length in front. The engine sends first a dict of settings, then pairs (functions by number, calls).
-A worker sends None when it is ready, then (ticket, seconds, part of the log, result) for each call.
+A worker sends None when it is ready, then (ticket, seconds, seconds of processor time, part of the log, result, files taken) for each call.
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ class WorkersBackend:
                 if worker.jobs and next(iter(worker.jobs.values())).known.estimate >= SHORT:
                     self._report_start(worker, next(iter(worker.jobs.values())))
                 continue
-            ticket, seconds, log, result, taken = message
+            ticket, seconds, cpu, log, result, taken = message
             job = worker.jobs.pop(ticket, None)
             if job is None:
                 continue
@@ -273,6 +273,7 @@ class WorkersBackend:
             if log is not None:
                 part, worker.log_end = ((worker.log, log[0], log[1]),), log[1]
             reports.append(_ended(job.spec.id, result, seconds, part))
+            reports[-1].cpu = cpu
             if taken is not None:
                 reports[-1].taken = TakenFiles(*taken)
         if reports:

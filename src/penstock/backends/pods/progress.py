@@ -1,21 +1,30 @@
 """One replica of a pod while it runs: its sequence, its log, and the files with exit codes. The pods of local and container have
-one each.
+one each, and so has the leader in a pod of kubernetes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
-from penstock.backends.pods.log import PodLog
 from penstock.backends.pods.sequence import PodSequence
 from penstock.graph.model import Part
 
 
-class PodProgress:
+class Notes(Protocol):
+    def note(self, part: str, text: str) -> None:
+        """Writes a line of our own."""
+        ...
+
+
+Log = TypeVar("Log", bound=Notes)
+
+
+class PodProgress(Generic[Log]):
     """`code_file` says where the file with the exit code of a part is on this machine."""
 
-    def __init__(self, sequence: PodSequence, log: PodLog, code_file: Callable[[str], Path]) -> None:
+    def __init__(self, sequence: PodSequence, log: Log, code_file: Callable[[str], Path]) -> None:
         self.sequence = sequence
         self.log = log
         self._code_file = code_file

@@ -71,7 +71,7 @@ class PodSequence:
         except ResultMissing as error:
             self.failure = PodFailure(name, None, str(error))
             return
-        if not all(_holds(test) for test in part.when):
+        if not all(holds(test) for test in part.when):
             self._done.add(name)
             self.skipped.append(name)
             return
@@ -98,5 +98,6 @@ class PodSequence:
         return f"part {failure.part}: {message}" if len(self.parts) > 1 else message
 
 
-def _holds(test: Mapping[str, Any]) -> bool:
+def holds(test: Mapping[str, Any]) -> bool:
+    """Does one of the conditions of a part hold?"""
     return bool(test["input"] in test["values"]) is (test["operator"] != "notin")

@@ -143,10 +143,13 @@ def run(**given: Any) -> None:
 
     \b
     penstock controller run --kubeconfig controller.kubeconfig --no-leader-elect --engines argo"""
+    from penstock.cli.collecting import collect_garbage
     from penstock.controller.options import RunOptions
 
     engines = tuple(name.strip() for name in str(given["engines"]).split(",") if name.strip())
-    click.get_current_context().exit(_main()(RunOptions(**{**given, "engines": engines})))
+    execute = _main()
+    collect_garbage()
+    click.get_current_context().exit(execute(RunOptions(**{**given, "engines": engines})))
 
 
 def _main() -> Any:

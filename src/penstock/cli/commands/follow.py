@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name", metavar="RUN")
 @click.option("--exit-status", is_flag=True, help="Exit with the result of the run: 0 if it succeeded, 3 if not.")
+@options.server
 @options.output
-def watch(name: str, exit_status: bool, output: str) -> None:
+def watch(name: str, exit_status: bool, server: str | None, output: str) -> None:
     """Follow RUN live until it is over, from any terminal; then show its result. Ctrl-C ends the watching, not the run.
 
     \b
@@ -33,9 +34,8 @@ def watch(name: str, exit_status: bool, output: str) -> None:
     from penstock.service.following import RunFollower
     from penstock.service.run_records import find
     from penstock.service.views.runs import overview
-    from penstock.settings import read
 
-    settings = read()
+    settings = options.settings_for(server)
     with stores.open_existing(settings) as store:
         follower = RunFollower(store, find(store, name))
         if output == "json":
@@ -55,29 +55,13 @@ def watch(name: str, exit_status: bool, output: str) -> None:
 
 def _draw(store: Store, follower: RunFollower) -> None:
     import sys
-    import time
 
     from penstock.cli.ui.progress import Progress
-    from penstock.service import following
-    from penstock.service.run_records import seconds_of, workflow_of
-    from penstock.service.views.tallies import TallyReader
-    from penstock.service.views.waiting import WaitWatcher
+    from penstock.cli.watching import draw
+    from penstock.service.run_records import workflow_of
 
-    reader, watcher = TallyReader(store, follower.run), WaitWatcher(store, follower.run)
     with Progress(follower.run.id, workflow_of(store, follower.run), sys.stdout) as progress:
-        cost = 0.0
-        while True:
-            now = time.monotonic()
-            if follower.news() or not reader.tallies or follower.over:
-                reader.read()
-                cost = time.monotonic() - now
-            seconds = seconds_of(reader.run, time.time()) or 0.0
-            waits = watcher.texts() if follower.state == "running" else {}
-            progress.update(reader.tallies, reader.times, seconds, follower.state, waits)
-            if follower.over:
-                return
-            # A run of a million tasks takes a while to read: then it is read less often.
-            time.sleep(max(following.POLL, 4 * cost))
+        draw(store, follower, progress, lambda: follower.over)
 
 
 @click.command()
@@ -88,8 +72,11 @@ def _draw(store: Store, follower: RunFollower) -> None:
 @click.option("--failed", is_flag=True, help="Only tasks that failed.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines of each task.")
 @click.option("--grep", metavar="TEXT", help="Only lines that contain TEXT.")
+@options.server
 @options.output
-def logs(target: str, follow: bool, failed: bool, tail: int | None, grep: str | None, output: str) -> None:
+def logs(
+    target: str, follow: bool, failed: bool, tail: int | None, grep: str | None, server: str | None, output: str
+) -> None:
     """Show what the tasks of RUN, of one STEP or one task have printed, during the run or any time after it.
 
     If there are several tasks, each line shows which one it is from. A task that was tried several times shows its last attempt.
@@ -105,9 +92,8 @@ def logs(target: str, follow: bool, failed: bool, tail: int | None, grep: str | 
     from penstock.service.logs import LogFilter
     from penstock.service.run_records import find, split_target
     from penstock.service.views.tasks import check_path
-    from penstock.settings import read
 
-    settings = read()
+    settings = options.settings_for(server)
     name, path = split_target(target)
     with stores.open_existing(settings) as store:
         run = find(store, name)
@@ -147,19 +133,19 @@ def _print_logs(
     if len(rows) == 1 and rows[0].state == "reused":
         rows = [_origin(store, rows[0])]
     logged = [row for row in rows if row.info.get("log")]
+    printed = zip(logged, chosen.each(settings, [row.info["log"] for row in logged]), strict=True)
     if as_json:
         render.json_out(
             [
                 {"task": row.task, "step": row.step, "state": row.state, "attempt": row.attempt, "lines": lines}
-                for row in logged
-                if (lines := chosen.lines(settings, row.info["log"]))
+                for row, lines in printed
+                if lines
             ]
         )
         return
     printer = LogPrinter(False, len(logged) == 1, [row.task for row in logged])
     shown = 0
-    for row in logged:
-        lines = chosen.lines(settings, row.info["log"])
+    for row, lines in printed:
         printer.put(row.task, lines)
         shown += len(lines)
     if not shown:

@@ -16,8 +16,11 @@ _STATES = ("starting", "running", "queued", "stopped", "lost", "succeeded", "fai
     "--since", callback=options.duration, metavar="TIME", help="Only runs that started within the last 2d, 12h, 30m."
 )
 @click.option("-n", "--number", type=click.IntRange(1), default=20, show_default=True, help="At most so many runs.")
+@options.server
 @options.output
-def ls(state: tuple[str, ...], workflow: str | None, since: float | None, number: int, output: str) -> None:
+def ls(
+    state: tuple[str, ...], workflow: str | None, since: float | None, number: int, server: str | None, output: str
+) -> None:
     """List runs, the newest first.
 
     \b
@@ -43,9 +46,8 @@ def ls(state: tuple[str, ...], workflow: str | None, since: float | None, number
     from penstock.service import stores
     from penstock.service.run_records import seconds_of
     from penstock.service.views.listing import run_data, runs_in
-    from penstock.settings import read
 
-    now, settings = time.time(), read()
+    now, settings = time.time(), options.settings_for(server)
     try:
         with stores.open_existing(settings) as store:
             found = runs_in(store, state, workflow, None if since is None else now - since, number)
@@ -55,9 +57,10 @@ def ls(state: tuple[str, ...], workflow: str | None, since: float | None, number
             render.note(error.problems[0].message)
     lost, left = [run for run, shown in found if shown == "lost"], {}
     if lost:
+        from penstock.service.stores import home_of
         from penstock.service.views.orphans import orphans_of
 
-        left = orphans_of(settings.home, lost)
+        left = orphans_of(home_of(settings), lost)
     if output == "json":
         rows = [{**run_data(run, shown, left.get(run.id, ())), "seconds": seconds_of(run, now)} for run, shown in found]
         render.json_out(rows)
@@ -75,8 +78,9 @@ def ls(state: tuple[str, ...], workflow: str | None, since: float | None, number
 @click.option("--tree", "shape", flag_value="tree", help="Steps, called workflows and items as a tree.")
 @click.option("--gantt", "shape", flag_value="gantt", help="When each step, or each task of a STEP, ran.")
 @click.option("--events", "shape", flag_value="events", help="Everything that was recorded, in order.")
+@options.server
 @options.output
-def show(target: str, shape: str | None, output: str) -> None:
+def show(target: str, shape: str | None, server: str | None, output: str) -> None:
     """Show a run: its steps, outputs and failures; or one step, or one task of it.
 
     RUN is a name as penstock ls shows it; @ is the last run, @2 the one before it. Without RUN: the last one.
@@ -93,9 +97,8 @@ def show(target: str, shape: str | None, output: str) -> None:
     list of {seq, at, kind, task, data}."""
     from penstock.service import stores
     from penstock.service.run_records import find, split_target
-    from penstock.settings import read
 
-    settings = read()
+    settings = options.settings_for(server)
     name, path = split_target(target)
     with stores.open_existing(settings) as store:
         run = find(store, name)
@@ -110,7 +113,8 @@ def show(target: str, shape: str | None, output: str) -> None:
     "-o", "--output", "where", metavar="FOLDER|json", help="Put files here, or print everything as JSON.  [default: .]"
 )
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
-def get(target: str, where: str | None, force: bool) -> None:
+@options.server
+def get(target: str, where: str | None, force: bool, server: str | None) -> None:
     """Fetch what a run, a step or a task gave: files and folders are copied, other values are printed.
 
     Of a step with several tasks, each task gets a folder of its own: train-3/model.bin. An output is named after a slash if there are
@@ -132,9 +136,8 @@ def get(target: str, where: str | None, force: bool) -> None:
     from penstock.service import stores
     from penstock.service.fetching import as_data, fetch, parts_of
     from penstock.service.run_records import find, split_target
-    from penstock.settings import read
 
-    settings = read()
+    settings = options.settings_for(server)
     name, path = split_target(target)
     with stores.open_existing(settings) as store:
         run = find(store, name)
@@ -150,8 +153,11 @@ def get(target: str, where: str | None, force: bool) -> None:
 @options.namespace
 @options.context
 @options.kubeconfig
+@options.server
 @options.output
-def why(target: str, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
+def why(
+    target: str, namespace: str | None, context: str | None, kubeconfig: str | None, server: str | None, output: str
+) -> None:
     """Show what a run, a step or a task waits for, and what it has waited for so far; or what an object of a cluster waits for.
 
     In a queue: which one, by which rule, how much of what is short, who holds it, what is before it in the queue, and what would help.
@@ -190,15 +196,15 @@ def why(target: str, namespace: str | None, context: str | None, kubeconfig: str
         return
     from penstock.service import stores
     from penstock.service.run_records import find, split_target
-    from penstock.settings import read
 
     name, path = split_target(target)
-    settings = read()
+    settings = options.settings_for(server)
     with stores.open_existing(settings) as store:
         run = find(store, name)
+        from penstock.service.stores import home_of
         from penstock.service.views.why import why as waits_of
 
-        found = waits_of(store, run, path, settings.home)
+        found = waits_of(store, run, path, home_of(settings))
     if output == "json":
         render.json_out(found.as_data())
         return

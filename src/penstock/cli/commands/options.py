@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.errors import Problem, UserError
+
+if TYPE_CHECKING:
+    from penstock.settings import Settings
 
 
 def _remember_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -57,19 +60,33 @@ out_file = click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead of stdout."
 )
 jobs = click.option("-j", "--jobs", type=int, metavar="N", help="Run at most N tasks at a time.  [default: processors]")
+server = click.option(
+    "--server",
+    metavar="URL",
+    help="On a server: the address that penstock serve prints, or with PENSTOCK_TOKEN.  [default: PENSTOCK_SERVER]",
+)
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+
+def settings_for(server: str | None, jobs: int | None = None) -> Settings:
+    """Those of this machine, or of a server. `--server ''` means this machine although PENSTOCK_SERVER is set. Raises UserError."""
+    import dataclasses
+
+    from penstock.settings import read
+
+    settings = read(jobs=jobs)
+    url = os.environ.get("PENSTOCK_SERVER", "") if server is None else server
+    return dataclasses.replace(settings, server=url) if url else settings
 
 
 def duration(ctx: click.Context | None, param: click.Parameter, value: str | None) -> float | None:
     """`30m`, `2d`, `1h30m` -> seconds. The callback of an option. Raises UserError."""
     if value is None:
         return None
-    text = value.strip().lower()
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    from penstock.phrases import seconds_in
+
+    found = seconds_in(value)
+    if found is None:
         fix = "use a number and s, m, h, d or w, as in 30m, 12h, 2d"
         raise UserError(Problem("P508", f"{param.opts[0]} {value}: that is not a duration", fix))
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return found

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from penstock.cli.commands import options
+
+if TYPE_CHECKING:
+    from penstock.settings import Settings
 
 
 @click.command()
@@ -26,6 +30,7 @@ from penstock.cli.commands import options
     type=click.Choice(["kubernetes"]),
     help="As if it were run there: Kueue's queues in the cluster, as they are now.",
 )
+@options.server
 @options.output
 def plan(
     file: str,
@@ -35,6 +40,7 @@ def plan(
     unit: str | None,
     queues: str | None,
     on: str | None,
+    server: str | None,
     output: str,
 ) -> None:
     """Show what FILE would run: steps, stages, what each needs, and the peak demand beside the sum.
@@ -43,7 +49,8 @@ def plan(
     result, share one that is being computed, or run. Sizes that are known only at run time are marked '?' and explained.
 
     For each reservation, IN THE QUEUE shows what would happen if it were requested now: it fits, it fits in part, it waits and for
-    what, or it can never fit. With --on kubernetes the cluster is read through kubectl, as `penstock run` would reach it.
+    what, or it can never fit. With --on kubernetes the cluster is read through kubectl, as `penstock run` would reach it. With --server, what is
+    recorded and the queues are those of the server.
 
     As JSON each reservation has its `outlook`: {verdict, queue, tasks, of, behind, stopped, reason}."""
     from penstock.cli.ui import errors, plans, render
@@ -55,10 +62,11 @@ def plan(
     errors.entries(workflows.unknown_fields(file))
     errors.problems(replace(one, severity="warning") for one in workflows.refused(file))
     errors.problems(sizes_of(found))
-    forecast = forecast_of(found)
+    settings = options.settings_for(server)
+    forecast = forecast_of(found, settings)
     if on is None:
-        outlook = outlook_of(found, queues)
-        errors.problems(access_of(found, queues))
+        outlook = outlook_of(found, settings, queues)
+        errors.problems(access_of(found, settings, queues))
     else:
         from penstock.cli.cluster import outlook_in_cluster
 
@@ -133,8 +141,9 @@ def merge(files: tuple[str, ...], given: tuple[str, ...], name: str | None, outp
 @click.argument("before")
 @click.argument("after")
 @options.params
+@options.server
 @options.output
-def diff(before: str, after: str, given: tuple[str, ...], output: str) -> None:
+def diff(before: str, after: str, given: tuple[str, ...], server: str | None, output: str) -> None:
     """Compare two workflow files, two runs, or a file with a run.
 
     Files: what would run again and why, and what changes in demand. Runs: parameters, state, outputs, time of each step, and what was
@@ -151,15 +160,14 @@ def diff(before: str, after: str, given: tuple[str, ...], output: str) -> None:
 
     sides = [_is_run(before), _is_run(after)]
     if all(sides):
-        _diff_runs(before, after, given, output)
+        _diff_runs(before, after, given, options.settings_for(server), output)
         return
     if any(sides):
         from penstock.service import stores
         from penstock.service.run_records import find
         from penstock.service.views.comparison import compare_file
-        from penstock.settings import read
 
-        with stores.open_existing(read()) as store:
+        with stores.open_existing(options.settings_for(server)) as store:
             a, b = (find(store, name) if is_run else name for name, is_run in zip((before, after), sides, strict=True))
             found = compare_file(store, a, b, given)
     else:
@@ -183,16 +191,14 @@ def _is_run(target: str) -> bool:
     return not Path(target).exists() and Path(target).suffix not in (".py", *DOCUMENTS)
 
 
-def _diff_runs(before: str, after: str, given: tuple[str, ...], output: str) -> None:
+def _diff_runs(before: str, after: str, given: tuple[str, ...], settings: Settings, output: str) -> None:
     from penstock.cli.ui import render
     from penstock.service import stores
     from penstock.service.run_records import find
     from penstock.service.views.comparison import compare
-    from penstock.settings import read
 
     if given:
         raise click.UsageError("-p goes with a file; a run has its own parameters.")
-    settings = read()
     with stores.open_existing(settings) as store:
         found = compare(store, find(store, before), find(store, after), settings)
     if output == "json":

@@ -1,4 +1,4 @@
-"""The commands about queues: penstock queue ls, show, apply, convert, drain, resume, delete, simulate."""
+"""The commands about queues: penstock queue ls, show, apply, convert, drain, resume, delete, simulate; those in queue_time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.commands import options
+from penstock.cli.commands.queue_time import history, what_if
 
 if TYPE_CHECKING:
     from penstock.service.views.quotas import QueueReader
+    from penstock.settings import Settings
 
 EXPLAINED = 20
 """Waiting Workloads whose reason is shown on a terminal."""
@@ -54,6 +56,9 @@ def queue(ctx: click.Context) -> None:
         ctx.invoke(ls)
 
 
+queue.add_command(history)
+queue.add_command(what_if)
+
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
@@ -62,8 +67,16 @@ def queue(ctx: click.Context) -> None:
 @options.namespace
 @options.context
 @options.kubeconfig
+@options.server
 @_manifest
-def ls(cluster: bool, namespace: str | None, context: str | None, kubeconfig: str | None, output: str) -> None:
+def ls(
+    cluster: bool,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    server: str | None,
+    output: str,
+) -> None:
     """List the ClusterQueues: how many Workloads wait and hold quota, and how much of it is used.
 
     \b
@@ -79,7 +92,7 @@ def ls(cluster: bool, namespace: str | None, context: str | None, kubeconfig: st
     from penstock.cli.ui import queues, render
 
     clustered = cluster or bool(namespace or context or kubeconfig)
-    reader = _cluster_reader(namespace, context, kubeconfig) if clustered else _reader()
+    reader = _cluster_reader(namespace, context, kubeconfig) if clustered else _reader(server)
     if output == "yaml":
         render.yaml_out(reader.manifests())
         return
@@ -103,9 +116,16 @@ def ls(cluster: bool, namespace: str | None, context: str | None, kubeconfig: st
 @options.namespace
 @options.context
 @options.kubeconfig
+@options.server
 @_manifest
 def show(
-    name: str, cluster: bool, namespace: str | None, context: str | None, kubeconfig: str | None, output: str
+    name: str,
+    cluster: bool,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    server: str | None,
+    output: str,
 ) -> None:
     """Show a ClusterQueue or LocalQueue: the quota of each flavor, who holds it, who waits, in order, and why.
 
@@ -117,7 +137,7 @@ def show(
     from penstock.cli.ui import queues, render
 
     clustered = cluster or bool(namespace or context or kubeconfig)
-    reader = _cluster_reader(namespace, context, kubeconfig) if clustered else _reader()
+    reader = _cluster_reader(namespace, context, kubeconfig) if clustered else _reader(server)
     name = f"{namespace}/{name}" if namespace and f"{namespace}/{name}" in reader.queues.local_queues else name
     if output == "yaml":
         render.yaml_out(reader.manifest(name))
@@ -135,12 +155,11 @@ def _cluster_reader(namespace: str | None, context: str | None, kubeconfig: str 
     return queues_of_cluster(connect(context, kubeconfig), namespace)
 
 
-def _reader() -> QueueReader:
+def _reader(server: str | None) -> QueueReader:
     from penstock.service import stores
     from penstock.service.views.quotas import QueueReader, StoreQueues
-    from penstock.settings import read
 
-    settings = read()
+    settings = options.settings_for(server)
     if not stores.exists(settings):
         from penstock.service.views.outlook import QueueOverlay
         from penstock.store.memory import MemoryStore
@@ -156,8 +175,9 @@ def _reader() -> QueueReader:
 
 @queue.command("apply")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@options.server
 @options.output
-def apply_(files: tuple[str, ...], output: str) -> None:
+def apply_(files: tuple[str, ...], server: str | None, output: str) -> None:
     """Add or change the objects of all FILEs (- for standard input): Kueue's manifests, YAML or JSON, or the queue configuration of YuniKorn
     (queues.yaml, or the ConfigMap yunikorn-configs).
 
@@ -171,20 +191,19 @@ def apply_(files: tuple[str, ...], output: str) -> None:
     import sys
 
     from penstock.cli.ui import errors
-    from penstock.service import queues, stores
+    from penstock.service import queue_changes, queues
     from penstock.service.yunikorn import translated
-    from penstock.settings import read
 
     sources = [
         (sys.stdin.read(), "standard input") if file == "-" else (queues.read_file(file), file) for file in files
     ]
-    with stores.open_or_create(read()) as store:
-        applied, warnings = queues.apply(store, *sources)
+    settings = options.settings_for(server)
+    applied, warnings = queue_changes.apply(settings, sources)
     errors.problems(warnings)
     for text, file in sources:
         other = translated(text, file)
         errors.entries(other.report.of("lost") if other is not None else ())
-    _report("applied", applied, output)
+    _report("applied", applied, settings, output)
 
 
 @queue.command()
@@ -233,71 +252,68 @@ def convert(
 @queue.command()
 @click.argument("name")
 @click.option("--hold", is_flag=True, help="Running Workloads may finish; only nothing new starts.")
+@options.server
 @options.output
-def drain(name: str, hold: bool, output: str) -> None:
+def drain(name: str, hold: bool, server: str | None, output: str) -> None:
     """Stop a queue: nothing new starts in it, and running Workloads are evicted and wait in the queue again. penstock queue resume NAME
     undoes it.
 
     Tasks that are ended in this way have not failed: finished work is kept, and they start again when the queue does."""
-    _set_stop(name, "Hold" if hold else "HoldAndDrain", output)
+    _set_stop(name, "hold" if hold else "drain", server, output)
 
 
 @queue.command()
 @click.argument("name")
+@options.server
 @options.output
-def resume(name: str, output: str) -> None:
+def resume(name: str, server: str | None, output: str) -> None:
     """Let a queue that was drained or held admit again."""
-    _set_stop(name, "None", output)
+    _set_stop(name, "resume", server, output)
 
 
-def _set_stop(name: str, policy: str, output: str) -> None:
-    from penstock.admission.model import Stop
+def _set_stop(name: str, verb: str, server: str | None, output: str) -> None:
     from penstock.cli.ui import render
-    from penstock.service import queues, stores
-    from penstock.service.views.quotas import QueueReader, StoreQueues
-    from penstock.settings import read
+    from penstock.service import queue_changes
 
-    with stores.open_existing(read()) as store:
-        # Counted before: engines evict as soon as the queue is stopped.
-        view = QueueReader(StoreQueues(store)).one(name, explained=0)
-        kind, _, called = queues.set_stop(store, name, Stop(policy)).partition(" ")
-    running, waiting = len(view.holding), len(view.waiting)
+    settings = options.settings_for(server)
+    (kind, called), running, waiting = queue_changes.stop(settings, name, verb)
     words = {
-        "None": f"{name} admits again" + (f"; {waiting:,} waiting" if waiting else ""),
-        "Hold": f"{name} holds: nothing new starts" + (f", {running:,} may finish" if running else ""),
-        "HoldAndDrain": f"{name} drains: nothing new starts" + (f", {running:,} being evicted" if running else ""),
+        "resume": f"{name} admits again" + (f"; {waiting:,} waiting" if waiting else ""),
+        "hold": f"{name} holds: nothing new starts" + (f", {running:,} may finish" if running else ""),
+        "drain": f"{name} drains: nothing new starts" + (f", {running:,} being evicted" if running else ""),
     }
-    render.result(output, {"kind": kind, "name": called, "stop": policy}, words[policy])
+    policy = str(queue_changes.VERBS[verb])
+    render.result(output, {"kind": kind, "name": called, "stop": policy}, words[verb])
     if output != "json":
-        if policy != "None":
+        if verb != "resume":
             render.note(f"  undo   penstock queue resume {name}")
-        _note_store()
+        _note_store(settings)
 
 
 @queue.command()
 @click.argument("names", nargs=-1, metavar="NAME...")
 @click.option("--all", "everything", is_flag=True, help="Everything: only this machine itself is left.")
+@options.server
 @options.output
-def delete(names: tuple[str, ...], everything: bool, output: str) -> None:
+def delete(names: tuple[str, ...], everything: bool, server: str | None, output: str) -> None:
     """Remove queues, or other objects by kind: cohort/all, resourceflavor/a100, workloadpriorityclass/high.
 
     Workloads that hold quota go on; those that wait in a queue that is removed wait until there is one of that name again.
 
     As JSON: a list of {kind, name}."""
     from penstock.cli.ui import render
-    from penstock.service import queues, stores
-    from penstock.settings import read
+    from penstock.service import queue_changes
 
     if everything == bool(names):
         raise click.UsageError("Name what to delete, or use --all.", click.get_current_context())
-    with stores.open_existing(read()) as store:
-        gone = queues.delete_all(store) if everything else queues.delete(store, names)
+    settings = options.settings_for(server)
+    gone = queue_changes.delete(settings, names, everything)
     if not gone and output != "json":
         render.note("there are no queues but this machine itself")
-    _report("deleted", gone, output)
+    _report("deleted", gone, settings, output)
 
 
-def _report(verb: str, objects: list[tuple[str, str]], output: str) -> None:
+def _report(verb: str, objects: list[tuple[str, str]], settings: Settings, output: str) -> None:
     from penstock.cli.ui import render
 
     if output == "json":
@@ -306,18 +322,48 @@ def _report(verb: str, objects: list[tuple[str, str]], output: str) -> None:
     for kind, name in objects:
         called = name.removeprefix("default/") if kind == "LocalQueue" else name
         render.data(f"{verb} {kind} {called}".rstrip())
-    _note_store()
+    _note_store(settings)
 
 
-def _note_store() -> None:
+def _note_store(settings: Settings) -> None:
     """Names the store if it is not that of the current folder, because others may share it."""
     from penstock.cli.ui import render
     from penstock.service.stores import name_of
-    from penstock.settings import FOLDER, read
+    from penstock.settings import FOLDER
 
-    settings = read()
-    if settings.store != str(Path.cwd() / FOLDER):
+    if settings.server or settings.store != str(Path.cwd() / FOLDER):
         render.note(f"  in     {name_of(settings)}")
+
+
+@queue.command()
+@options.output
+def access(output: str) -> None:
+    """Show who may submit to each queue, who administers it, and what you may.
+
+    The lists are those of YuniKorn's configuration, or of `access:` beside Kueue's objects. A grant counts for all queues below. Where there
+    are no lists, everybody may submit; where none names an administrator, everybody who can write to the store is one.
+
+    As JSON: a list of {queue, kind, lists, submit, admin}; submit and admin are about you, admin is null where nobody is named."""
+    from penstock.cli.ui import render
+    from penstock.service import stores
+    from penstock.service.access import listing
+    from penstock.service.submission import local_actor
+    from penstock.settings import read
+
+    with stores.open_existing(read()) as store:
+        found = listing(store, local_actor())
+    if output == "json":
+        render.json_out(found)
+        return
+    words = {True: "yes", False: "no", None: "anybody"}
+    rows = [
+        [one["queue"], "; ".join(one["lists"]) or "no lists", words[one["submit"]], words[one["admin"]]]
+        for one in found
+    ]
+    if rows or not render.is_terminal():
+        render.table(["QUEUE", "LISTS", "YOU SUBMIT", "YOU ADMINISTER"], rows)
+    else:
+        render.note("nobody has said who may what: everybody may submit to all queues")
 
 
 # -- simulating -------------------------------------------------------------------------------------------------------
@@ -374,13 +420,17 @@ def _note_store() -> None:
 )
 @click.option("--plot", metavar="FILE", help="Draw usage over time, as .svg or .png.")
 @click.option("-v", "--verbose", is_flag=True, help="All remarks on what was assumed.")
+@options.server
 @options.output
-def simulate(files: tuple[str, ...], queues: str | None, capacity: str | None, **choices: Any) -> None:
+def simulate(
+    files: tuple[str, ...], queues: str | None, capacity: str | None, server: str | None, **choices: Any
+) -> None:
     """Execute workflows on a virtual clock against the queues, and compare the units.
 
     FILEs are workflows (Python, YAML, JSON) or recordings in WfFormat, the JSON of wfcommons.org; they are submitted in this order. The
     admission code is the one that runs use; only the tasks are not executed: they take the time that they took in the last run that
-    succeeded here, or that was recorded, or --seconds. The queues are empty at the beginning, and nothing is written.
+    succeeded here, or that was recorded, or --seconds. The queues are empty at the beginning, and nothing is written. With --server, queues and
+    earlier runs are those of the server; the simulation runs here.
 
     \b
     makespan   from the first submission to the last end
@@ -402,4 +452,4 @@ def simulate(files: tuple[str, ...], queues: str | None, capacity: str | None, *
 
     if queues is not None and capacity is not None:
         raise click.UsageError("Give --queues or --capacity, not both.", click.get_current_context())
-    run_simulation(files, queues=queues, capacity=capacity, **choices)
+    run_simulation(files, queues=queues, capacity=capacity, settings=options.settings_for(server), **choices)

@@ -39,11 +39,7 @@ from penstock.cli.commands import options
     help="The backend for steps of a kind: container=process runs commands on this machine instead of in their image, "
     "function=inline calls functions in the engine's process. A backend alone is for steps of every kind.",
 )
-@click.option(
-    "--server",
-    metavar="URL",
-    help="Run it on a server: the address that penstock serve prints, or with PENSTOCK_TOKEN.  [default: PENSTOCK_SERVER]",
-)
+@options.server
 @options.quiet
 @options.output
 def run(
@@ -82,15 +78,13 @@ def run(
 
     Ctrl-C once lets the running tasks finish and leaves the rest for later; twice ends them now."""
     from penstock.backends.registry import prestarted
-    from penstock.settings import read
 
-    server = os.environ.get("PENSTOCK_SERVER", "") if server is None else server
-    settings = read(jobs=jobs)
+    settings = options.settings_for(server, jobs)
     if module:
         from penstock.service.workflows import of_module
 
         file = of_module(file)
-    if server:
+    if settings.server:
         from penstock.cli.foreground import ForegroundOptions
         from penstock.cli.remote import run_there
 
@@ -105,7 +99,7 @@ def run(
         there = ForegroundOptions(
             given=given, submission={**asked, "unit": unit, "queues": queues}, on=on, detach=detach
         )
-        run_there(file, there, server, quiet, output)
+        run_there(file, there, settings, quiet, output)
         return
     is_python = file.partition(":")[0].endswith(".py") and Path(file.partition(":")[0]).is_file()
     engine = os.urandom(16).hex() if is_python and not detach else ""
@@ -136,44 +130,62 @@ def run(
 @click.argument("target", metavar="RUN[/STEP]")
 @options.params
 @options.jobs
+@options.server
 @options.quiet
 @options.output
-def resume(target: str, given: tuple[str, ...], jobs: int | None, quiet: bool, output: str) -> None:
+def resume(target: str, given: tuple[str, ...], jobs: int | None, server: str | None, quiet: bool, output: str) -> None:
     """Continue RUN where it stopped, or resume a suspended STEP of it.
 
     A run that was interrupted, or whose process is gone, is continued by this command. With /STEP, the suspended step is resumed; -p
     gives the values that it asks for. If another process executes the run, all its suspended steps are resumed there, or the one
     named. Of a run that is over, it tells the MLflow server what that was not told."""
-    from penstock.cli.foreground import resume_run
-    from penstock.settings import read
+    settings = options.settings_for(server, jobs)
+    if settings.server:
+        from penstock.cli.remote import resume_there
 
-    resume_run(target, given, read(jobs=jobs), quiet, output)
+        resume_there(target, given, settings, quiet, output)
+        return
+    from penstock.cli.foreground import resume_run
+
+    resume_run(target, given, settings, quiet, output)
 
 
 @click.command()
 @click.argument("name", metavar="RUN")
 @options.jobs
+@options.server
 @options.quiet
 @options.output
-def retry(name: str, jobs: int | None, quiet: bool, output: str) -> None:
+def retry(name: str, jobs: int | None, server: str | None, quiet: bool, output: str) -> None:
     """Try again what failed in RUN, with the same code and parameters. What succeeded is kept.
 
     If you have changed the code, use `penstock run FILE` instead: it reuses the results of unchanged steps."""
-    from penstock.cli.foreground import retry_run
-    from penstock.settings import read
+    settings = options.settings_for(server, jobs)
+    if settings.server:
+        from penstock.cli.remote import retry_there
 
-    retry_run(name, read(jobs=jobs), quiet, output)
+        retry_there(name, settings, quiet, output)
+        return
+    from penstock.cli.foreground import retry_run
+
+    retry_run(name, settings, quiet, output)
 
 
 @click.command()
 @click.argument("name", metavar="RUN")
 @click.option("--now", is_flag=True, help="Kill running tasks at once and skip the exit handlers.")
+@options.server
 @options.output
-def cancel(name: str, now: bool, output: str) -> None:
+def cancel(name: str, now: bool, server: str | None, output: str) -> None:
     """End RUN. Running tasks get 10 seconds to end and are then killed; exit handlers still run.
 
     What it has done is kept: penstock retry RUN runs the rest later, and a new run reuses its results."""
-    from penstock.cli.foreground import cancel_run
-    from penstock.settings import read
+    settings = options.settings_for(server)
+    if settings.server:
+        from penstock.cli.remote import cancel_there
 
-    cancel_run(name, now, read(), output)
+        cancel_there(name, now, settings, output)
+        return
+    from penstock.cli.foreground import cancel_run
+
+    cancel_run(name, now, settings, output)

@@ -14,6 +14,15 @@ from penstock.cli.commands import options
 @click.option("--open", "browser", is_flag=True, help="Open the pages in the browser.")
 @click.option("--no-worker", is_flag=True, help="Execute nothing here: penstock worker does.")
 @click.option("--no-token", is_flag=True, help="Print no address with a token; those of penstock token create count.")
+@click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Believe X-Forwarded-For and -Proto from there: 10.0.0.7, 10.0.0.0/8.",
+)
+@click.option("--sign-in", metavar="FILE", help="Let people sign in at an OpenID provider, as this file says.")
+@click.option("--cluster", metavar="CONTEXT", help="Show the queues of this cluster of the kubeconfig, too.")
 @options.jobs
 @options.quiet
 def serve(
@@ -23,6 +32,9 @@ def serve(
     browser: bool,
     no_worker: bool,
     no_token: bool,
+    proxies: tuple[str, ...],
+    sign_in: str | None,
+    cluster: str | None,
     jobs: int | None,
     quiet: bool,
 ) -> None:
@@ -34,6 +46,9 @@ def serve(
     It executes what is submitted to it. With --no-worker it does not, and with PENSTOCK_STORE=postgresql://… several servers and several
     `penstock worker` share one store; all need the same PENSTOCK_HOME for logs and PENSTOCK_ARTIFACTS.
 
+    With --cluster, the pages and lists also show what is in the queues of a cluster's Kueue: workflows of Argo and Tekton, JobSets, Jobs and runs, with the
+    reason why they wait. CONTEXT is one of the kubeconfig; in-cluster is where the server itself runs. It reads and watches; it changes nothing there.
+
     Ctrl-C once lets running tasks finish, and their runs go on when a worker is there again; twice ends them now.
 
     \b
@@ -42,7 +57,9 @@ def serve(
     from penstock.cli.serving import serve as serve_now
     from penstock.settings import read
 
-    serve_now(read(jobs=jobs), host, port, names, browser, not no_worker, not no_token, quiet)
+    serve_now(
+        read(jobs=jobs), host, port, names, browser, not no_worker, not no_token, quiet, sign_in, proxies, cluster
+    )
 
 
 @click.command()
@@ -79,13 +96,29 @@ def token() -> None:
 )
 @click.option("--expires", callback=options.duration, metavar="TIME", help="After 90d, 12h, …  [default: never]")
 @click.option("--note", default="", help="What it is for.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of PERSON, for the lists of queues.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    metavar="PART",
+    help="Only for this part of the API: runs, queues, cluster, records, verbs, files, people, server, store (what commands with --server read). Pages want a token without scopes.",
+)
 @options.output
-def create(person: str, role: str, expires: float | None, note: str, output: str) -> None:
+def create(
+    person: str,
+    role: str,
+    expires: float | None,
+    note: str,
+    groups: tuple[str, ...],
+    scopes: tuple[str, ...],
+    output: str,
+) -> None:
     """Make a token for PERSON and print it. It is shown this once: only a digest is kept.
 
     Runs that are submitted with it belong to PERSON.
 
-    As JSON: {id, person, role, note, created, expires, secret}."""
+    As JSON: {id, person, role, note, created, expires, groups, scopes, secret}."""
     import time
 
     from penstock.cli.ui import render
@@ -93,7 +126,7 @@ def create(person: str, role: str, expires: float | None, note: str, output: str
     from penstock.settings import read
 
     with stores.open_or_create(read()) as store:
-        made, text = tokens.create(store, person, role, time.time(), expires, note)
+        made, text = tokens.create(store, person, role, time.time(), expires, note, groups, scopes)
     data = {name: value for name, value in made._asdict().items() if name not in ("digest", "revoked")}
     render.result(output, {**data, "secret": text}, text)
     if output != "json":
@@ -105,7 +138,7 @@ def create(person: str, role: str, expires: float | None, note: str, output: str
 def ls(output: str) -> None:
     """List tokens, without their secrets.
 
-    As JSON: a list of {id, person, role, note, created, expires, revoked}."""
+    As JSON: a list of {id, person, role, note, created, expires, revoked, groups, scopes}."""
     import time
 
     from penstock.cli.ui import render
@@ -122,7 +155,8 @@ def ls(output: str) -> None:
         [
             one.id,
             render.clean(one.person),
-            one.role,
+            one.role + (f" ({', '.join(one.scopes)})" if one.scopes else ""),
+            render.clean(", ".join(one.groups)),
             "revoked" if one.revoked else "expired" if one.expires and one.expires <= now else "good",
             render.when(one.created, now),
             render.clean(one.note),
@@ -130,7 +164,7 @@ def ls(output: str) -> None:
         for one in found
     ]
     if rows or not render.is_terminal():
-        render.table(["TOKEN", "PERSON", "ROLE", "STATE", "MADE", "NOTE"], rows)
+        render.table(["TOKEN", "PERSON", "ROLE", "GROUPS", "STATE", "MADE", "NOTE"], rows)
     else:
         render.note("there are no tokens; penstock token create NAME makes one")
 

@@ -24,7 +24,7 @@ def error(failure: PenstockError) -> None:
     for one in failure.problems:
         problem(one)
     codes = list(dict.fromkeys(problem.code for problem in failure.problems))
-    note(f"  more   penstock explain {codes[0]}" + (f"   (and {', '.join(codes[1:])})" if codes[1:] else ""))
+    note(f"  more   penstock explain {clean(codes[0])}" + (f"   (and {', '.join(codes[1:])})" if codes[1:] else ""))
 
 
 def problems(found: Iterable[Problem]) -> None:
@@ -35,11 +35,11 @@ def problems(found: Iterable[Problem]) -> None:
 def problem(problem: Problem) -> None:
     """With its place and its fix."""
     word = problem.severity
-    head = paint(f"{word}[{problem.code}]", sys.stderr, fg="red" if word == "error" else "yellow", bold=True)
+    head = paint(f"{word}[{clean(problem.code)}]", sys.stderr, fg="red" if word == "error" else "yellow", bold=True)
     lines = [f"{head}: {clean(problem.message)}"]
     if problem.source is not None:
         column = f":{problem.source.column}" if problem.source.column else ""
-        lines.append(f"  at     {near(problem.source.file)}:{problem.source.line}{column}")
+        lines.append(f"  at     {clean(near(problem.source.file))}:{problem.source.line}{column}")
     if problem.where:
         lines.append(f"  in     {clean(problem.where)}")
     if problem.excerpt.strip():

@@ -13,7 +13,6 @@ from datetime import datetime
 from penstock.cli.ui import render
 from penstock.cli.ui.render import DIM
 from penstock.service import why_text
-from penstock.service.views.waits import Wait
 from penstock.service.views.why import WaitReport
 from penstock.service.why_text import Said
 from penstock.store.records import FINAL
@@ -26,21 +25,16 @@ def wait_report(found: WaitReport) -> None:
     head = why_text.head(found)
     if head:
         render.print_line([(head, {})])
-    for number, said in enumerate(why_text.waits(found, time.time())):
+    for number, one in enumerate(why_text.waits(found, time.time())):
         if number or head:
             render.data("")
-        _said(said)
+        said(one)
     _history(found)
 
 
-def queue_wait(wait: Wait, name: str, since: str, unit: str = "task") -> None:
-    """A wait in a queue, of this machine or of a cluster, where pods wait."""
-    _said(why_text.queue_wait(wait, name, since, unit))
-
-
-def _said(said: Said) -> None:
-    render.print_wrapped(said.text, {"bold": True} if said.strong else {})
-    for label, text in said.facts:
+def said(one: Said) -> None:
+    render.print_wrapped(one.text, {"bold": True} if one.strong else {})
+    for label, text in one.facts:
         fact(label, text)
 
 

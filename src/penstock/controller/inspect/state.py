@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.admission.assignment import Mode
+from penstock.admission.explain import Lines
 from penstock.admission.manifests.config import config_of
 from penstock.admission.manifests.read import objects_of
 from penstock.admission.manifests.requests import amount
@@ -83,6 +84,7 @@ class ClusterState:
         self.due: set[str] = set()
         """Workloads that Kueue would admit next, as far as we know, and has not."""
         self.scheduler = self._settled()
+        self._lines: Lines = {}
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
@@ -160,7 +162,7 @@ class ClusterState:
 
     def reason(self, key: str) -> dict[str, Any]:
         """Why it waits, as `Hold.as_data`. `cluster` says that remedies are those of a cluster."""
-        found = {**self.scheduler.explain(key, self.now).as_data(), "cluster": True, "workload": key}
+        found = {**self.scheduler.explain(key, self.now, self._lines).as_data(), "cluster": True, "workload": key}
         one = self.workloads[key]
         told = condition(one, "QuotaReserved")
         if self.unseen is not None and found["cluster_queue"] and found["why"] in ("no queue", "inactive queue"):

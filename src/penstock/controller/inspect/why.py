@@ -34,7 +34,7 @@ from penstock.service.views.waits import Wait
 
 State = Literal["waiting", "checks", "leaving", "admitted", "ahead", "over"]
 _PODS = next(one for one in KINDS if one.kind == "Pod")
-_WEBHOOKS = ApiResource(
+WEBHOOKS = ApiResource(
     "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False
 )
 WEBHOOK = "admission.penstock"
@@ -127,10 +127,10 @@ class ClusterReport:
         }
 
 
-def why(lookup: Lookup, target: Target, namespace: str, now: float) -> ClusterReport:
-    """Raises NotFound if there is no such object, UserError if the cluster cannot be read."""
+def why(lookup: Lookup, target: Target, namespace: str, now: float, state: ClusterState | None = None) -> ClusterReport:
+    """`state`: the queues, if the caller has them. Raises NotFound if there is no such object, UserError if the cluster cannot be read."""
     found = read_object(lookup, target, namespace)
-    state = state_for(lookup, namespace, now)
+    state = state or state_for(lookup, namespace, now)
     subject = find(lookup, state, target, found, namespace)
     parts = [standing(state, one) for one in subject.workloads]
     if any(part.state in ("admitted", "leaving") for part in parts):
@@ -235,7 +235,7 @@ def _add_pods(lookup: Lookup, state: ClusterState, namespace: str, parts: Sequen
 def absence(lookup: Lookup, state: ClusterState, subject: Subject, namespace: str) -> tuple[str, str]:
     """Why an object has no Workload, and what to do."""
     target, found = subject.target, subject.object
-    over = _over(found)
+    over = over_word(found)
     if over:
         return f"{target} is over: it {over}. It has no Workload any more.", ""
     queues = sorted(one.name for one in state.scheduler.local_queues.values() if one.namespace == namespace)
@@ -256,7 +256,7 @@ def absence(lookup: Lookup, state: ClusterState, subject: Subject, namespace: st
     return f"{target} names queue {queue!r}, and Kueue has made no Workload for it.", fix
 
 
-def _over(found: Object) -> str:
+def over_word(found: Object) -> str:
     """succeeded or failed, if it is."""
     if found.get("kind") == "Pod":
         phase = str(part(found, "status").get("phase")).lower()
@@ -270,7 +270,7 @@ def _over(found: Object) -> str:
 
 def _no_controller(lookup: Lookup, target: Target) -> tuple[str, str]:
     try:
-        installed = lookup.get(_WEBHOOKS, "", WEBHOOK) is not None
+        installed = lookup.get(WEBHOOKS, "", WEBHOOK) is not None
     except UserError:
         installed = True
     if installed:

@@ -17,6 +17,7 @@ from penstock.expressions.parse import Expr, references, simple_path
 from penstock.expressions.secret import Secret
 from penstock.formats.pods.secrets import as_written
 from penstock.formats.report import Report
+from penstock.formats.run_limits import report_run_limits
 from penstock.graph.limits import MOST_PROBLEMS
 from penstock.graph.model import (
     MISSING,
@@ -150,6 +151,8 @@ class Unroller:
         if workflow.parallel is not None:
             said = f"{self.target} starts all that may start, not {workflow.parallel} at a time"
             self.report.lost("parallel", said, "The quota of a queue limits it.", workflow.source)
+        if not prefix:
+            report_run_limits(self.report, workflow, self.target)
         if not workflow.fail_fast and not prefix and len(workflow.steps) > 1:
             self.report.changed("fail_fast", "the first failure ends all of it", source=workflow.source)
 

@@ -75,6 +75,9 @@ def _resource(context: Context, step: Step, action: Resource, scope: ReadScope) 
 
 def _suspend(context: Context, step: Step, action: Suspend, scope: ReadScope) -> None:
     check_seconds(context, action.duration, scope.at("suspend.duration"), step.source)
+    if action.duration is not None and action.until not in (None, ""):
+        message = "it waits for a duration and until a time"
+        context.report("P233", message, "keep one of the two", scope.at("suspend.until"), step.source)
 
 
 def _http(context: Context, step: Step, action: Http, scope: ReadScope) -> None:

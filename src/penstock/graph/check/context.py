@@ -93,6 +93,8 @@ class Context:
             return STR, 3
         if root == "steps" and length > 2 and path[2] in ("exit_code", "succeeded"):
             return INT, 3
+        if root == "steps" and length > 3 and path[2] == "error":
+            return STR, 4
         if root in ("item", "inputs", "outputs") and length > 1:
             return scope.own.get(f"{root}.{path[1]}", ANY), 2
         if root in ("run", "secrets") and length > 1:

@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.errors import nearest
 from penstock.expressions import types
-from penstock.expressions.types import ANY, BOOL, Type, list_of
+from penstock.expressions.types import ANY, BOOL, INT, Type, list_of
 from penstock.graph.check.context import ALWAYS, Context, ReadScope
 from penstock.graph.check.scalars import check_count, check_name, check_word
 from penstock.graph.check.values import check_value
@@ -49,7 +49,22 @@ def declare_loop_variables(context: Context, step: Step, where: str, on_exit: bo
                 step.source,
             )
         own |= found
+    _check_limits(context, step, step.each, where, on_exit)
     return own
+
+
+def _check_limits(context: Context, step: Step, each: ForEach, where: str, on_exit: bool) -> None:
+    """What only the run knows: how many at once, and when it has enough of them."""
+    roots = ALWAYS | ({"workflow"} if on_exit else set())
+    outside = ReadScope(where, step.source, roots, {})
+    if each.at_once is not None:
+        check_value(context, each.at_once, INT, outside, "each.at_once")
+    if each.enough is not None:
+        outputs = task_output_types(step, context.definitions)
+        own = {f"outputs.{name}": type_ for name, type_ in outputs.items()}
+        inside = ReadScope(where, step.source, roots | {"outputs"}, own)
+        check_value(context, each.enough.when, BOOL, inside, "each.enough.when")
+        check_value(context, each.enough.beyond, INT, outside, "each.enough.beyond")
 
 
 def _check_each(context: Context, step: Step, each: ForEach, where: str) -> None:

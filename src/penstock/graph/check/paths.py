@@ -30,7 +30,7 @@ SECRET_PLACES: Final = (
     "script.source",
 )
 """Fields that may hold secrets. Those in words and scripts are for other systems: `penstock run` refuses them."""
-STEP_FIELDS: Final = ("outputs", "outcome", "exit_code", "succeeded")
+STEP_FIELDS: Final = ("outputs", "outcome", "exit_code", "error", "succeeded")
 
 
 def check_path(context: Context, path: Path, scope: ReadScope, field: str) -> bool:

@@ -22,7 +22,7 @@ from penstock.graph.check.scalars import brief, check_count, check_name, check_s
 from penstock.graph.check.storage import check_cache, check_defaults, check_locks, check_mounts
 from penstock.graph.check.values import check_condition, check_value
 from penstock.graph.limits import NAME, VARIABLE
-from penstock.graph.model import MISSING, RETRY_ON, Http, Output, Pod, Resource, Step, action_values
+from penstock.graph.model import MISSING, RETRY_ON, Http, Nested, Output, Pod, Resource, Step, action_values
 from penstock.graph.quantity import PLAIN_RESOURCES, RESOURCE_NAME
 
 _ROOTS: Final = {
@@ -253,11 +253,22 @@ def _pod(context: Context, at: StepScopes) -> None:
         check_pod(context, at.step.action, at.after)
 
 
+def _timeout_by(context: Context, at: StepScopes) -> None:
+    step = at.step
+    if step.timeout_by is None:
+        return
+    check_value(context, step.timeout_by, ANY, at.inside, "timeout_by")
+    if isinstance(step.action, Nested):
+        fix = "give the workflow a timeout, or its steps"
+        context.report("P231", "a called workflow has no timeout_by", fix, f"{at.where}.timeout_by", step.source)
+
+
 SCOPE_RULES: Final[tuple[Callable[[Context, StepScopes], None], ...]] = (
     _unique_names,
     _inputs,
     _action_values,
     _conditions,
+    _timeout_by,
     _while,
     _outputs,
     _needs,

@@ -47,6 +47,11 @@ def may_submit(line: tuple[Queue, ...], user: str, groups: Iterable[str]) -> boo
     return any(allows(one.submit, user, known) or allows(one.admin, user, known) for one in line)
 
 
+def may_administer(line: tuple[Queue, ...], user: str, groups: Iterable[str]) -> bool:
+    known = tuple(groups)
+    return any(allows(one.admin, user, known) for one in line)
+
+
 def who_may(line: tuple[Queue, ...]) -> list[str]:
     """Each ACL that grants something, with its queue."""
     found = []

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path, Query, Request
 
-from penstock.errors import PlanError, Problem
+from penstock.errors import NotFound, PlanError, Problem
 from penstock.server.access import Needs
 from penstock.server.models import ProblemDetails
 from penstock.server.problems import TYPE
 from penstock.server.threads import StoreThreads, T
+from penstock.service.clusters import ClusterSource
 from penstock.service.run_records import find, seconds_of
 from penstock.service.tokens import Identity
 from penstock.service.views.listing import run_data
@@ -42,6 +43,20 @@ def who_of(request: Request) -> Identity:
     return who
 
 
+def cluster_of(request: Request) -> ClusterSource | None:
+    found: ClusterSource | None = request.app.state.cluster
+    return found
+
+
+def needed_cluster(request: Request) -> ClusterSource:
+    """Raises NotFound."""
+    found = cluster_of(request)
+    if found is None:
+        fix = "start it so: penstock serve --cluster CONTEXT"
+        raise NotFound(Problem("P951", "this server shows no cluster", fix))
+    return found
+
+
 async def with_run(request: Request, name: str, work: Callable[[Store, RunRecord], T]) -> T:
     """Raises NotFound."""
     return await threads_of(request).call(lambda store: work(store, find(store, name)))
@@ -61,12 +76,12 @@ def number_of(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-def needs(role: str, what: str, own: bool = False) -> Any:
+def needs(role: str, what: str, own: bool = False, queue: bool = False) -> Any:
     """The dependency of a route."""
-    return Depends(Needs(role, what, own))
+    return Depends(Needs(role, what, own, queue))
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What a route may answer besides: for the OpenAPI document."""
     said = {"model": ProblemDetails, "content": {TYPE: {}}, "description": "A problem"}
-    return {status: dict(said) for status in (*statuses, 400, 401, 403, 421, 429, 503)}
+    return {status: dict(said) for status in (*statuses, 400, 401, 403, 404, 408, 413, 421, 429, 503)}

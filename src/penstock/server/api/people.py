@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from penstock.server import models
-from penstock.server.access import note
+from penstock.server.access import ASK, note
 from penstock.server.api.common import Cursor, Limit, errors, needs, number_of, threads_of, who_of
 from penstock.service import tokens
-from penstock.store.runs import NO_LIMIT
 from penstock.store.tokens import AccessToken
 
 router = APIRouter(tags=["people"])
@@ -23,7 +22,7 @@ def shown(token: AccessToken) -> dict[str, Any]:
     return {name: value for name, value in token._asdict().items() if name != "digest"}
 
 
-@router.get("/whoami", dependencies=[needs("viewer", "ask")], response_model=models.Who, responses=errors())
+@router.get("/whoami", dependencies=[needs("viewer", ASK)], response_model=models.Who, responses=errors())
 async def whoami(request: Request) -> Any:
     return who_of(request)._asdict()
 
@@ -38,7 +37,9 @@ async def create_token(request: Request, given: models.NewToken) -> Any:
     """Its text is in the answer, and nowhere else."""
     lifetime = None if given.days is None else given.days * 86400
     made, text = await threads_of(request).call(
-        lambda store: tokens.create(store, given.person, given.role, time.time(), lifetime, given.note)
+        lambda store: tokens.create(
+            store, given.person, given.role, time.time(), lifetime, given.note, given.groups, given.scopes
+        )
     )
     await note(request, "token create", f"{made.id} {made.person} {made.role}", 201)
     return {**shown(made), "secret": text}
@@ -53,11 +54,14 @@ async def revoke_token(request: Request, id: Annotated[str, Path(max_length=100)
 
 
 @router.get("/audit", dependencies=[ADMIN], response_model=models.AuditPage, responses=errors())
-async def list_audit(request: Request, limit: Limit = 100, cursor: Cursor = None) -> Any:
+async def list_audit(
+    request: Request,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    person: Annotated[str, Query(max_length=300, description="Only what this person did")] = "",
+) -> Any:
     """The newest first."""
     before = number_of(cursor)
-    rows = await threads_of(request).call(
-        lambda store: store.tokens.audit(NO_LIMIT if before is None else before, limit)
-    )
+    rows = await threads_of(request).call(lambda store: tokens.audit(store, limit, person, before))
     more = str(rows[-1].number) if len(rows) == limit else None
     return {"items": [row._asdict() for row in rows], "next": more}

@@ -11,7 +11,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from penstock.errors import PlanError, Problem
 from penstock.server import models
-from penstock.server.access import note
+from penstock.server.access import actor_of, entry_of, note
+from penstock.server.api.cluster import workflows_beside
 from penstock.server.api.common import (
     Cursor,
     Limit,
@@ -26,11 +27,12 @@ from penstock.server.api.common import (
     with_run,
 )
 from penstock.server.feeds import Feeds
+from penstock.server.leash import streamed
 from penstock.service import intake, work
 from penstock.service.fetching import as_data, parts_of
 from penstock.service.logs import LogFilter
-from penstock.service.requests import resume_outputs, suspended_tasks
-from penstock.service.run_records import state_of, workflow_of
+from penstock.service.run_records import state_of
+from penstock.service.stores import home_of
 from penstock.service.task_states import BAD
 from penstock.service.views import tasks as task_views
 from penstock.service.views.details import details
@@ -59,7 +61,9 @@ async def list_runs(
     found, following = await threads_of(request).call(
         lambda store: page_of_runs(store, limit, before, state, workflow, user, since)
     )
-    return {"items": [listed(*one) for one in found], "next": None if following is None else str(following)}
+    beside = None if cursor else workflows_beside(request, state or "", workflow or "", user or "")
+    items = [listed(*one) for one in found]
+    return {"items": items, "next": None if following is None else str(following), "cluster": beside}
 
 
 @router.post(
@@ -85,16 +89,19 @@ async def submit(
         bundle=given.bundle,
     )
     who, settings = who_of(request), settings_of(request)
+    request.app.state.allowance.take(who.token)
 
     def receive(store: Store) -> tuple[intake.Received, str]:
-        received = intake.submit(store, settings, parcel, who.person, idempotency_key or "")
+        def noted(run: RunRecord) -> None:
+            store.tokens.note(entry_of(who, "submit", run.id, 201))
+
+        received = intake.submit(store, settings, parcel, actor_of(who), idempotency_key or "", noted)
         return received, state_of(store, received.run)
 
     received, state = await threads_of(request).call(receive)
     run = received.run
     if received.created:
         request.app.state.nudge()
-        await note(request, "submit", run.id, 201)
     body = {
         "run": listed(run, state),
         "created": received.created,
@@ -185,12 +192,12 @@ async def follow_run(
     after: Annotated[int, Query(ge=0, le=1 << 53, description="The number of the last event that is known")] = 0,
     last_event_id: Annotated[str | None, Header(max_length=40)] = None,
 ) -> Response:
-    """Server-sent events: each of the log, with its number as id; then `over`, or `closing` when the server ends. A client that comes again
-    with Last-Event-ID gets what it has not seen, each once, in order."""
+    """Server-sent events: each of the log, with its number as id; then `over`, `closing` when the server ends, or `refused` when its token is of no
+    use any more. A client that comes again with Last-Event-ID gets what it has not seen, each once, in order."""
     start = max(after, number_of(last_event_id) or 0)
     record = await with_run(request, run, lambda _, found: found)
     feeds: Feeds = request.app.state.feeds
-    return StreamingResponse(_told(feeds, record.number, start), media_type="text/event-stream")
+    return streamed(request, _told(feeds, record.number, start))
 
 
 async def _told(feeds: Feeds, run: int, after: int) -> AsyncIterator[str]:
@@ -229,7 +236,7 @@ async def logs_of_run(
 @router.get("/{run}/why", dependencies=[LOOK], response_model=models.Why, responses=errors(404))
 async def why_run(request: Request, run: RunName, path: Annotated[str, Query(max_length=1000)] = "") -> Any:
     """What it, or a step or task of it, waits for, and has waited for: as `penstock why RUN/PATH -o json`."""
-    home = settings_of(request).home
+    home = home_of(settings_of(request))
     return await with_run(request, run, lambda store, record: why(store, record, path, home).as_data())
 
 
@@ -265,19 +272,14 @@ async def retry(request: Request, run: RunName) -> Any:
 
 @router.post("/{run}/resume", dependencies=[needs("operator", "resume runs", own=True)], **_ACCEPTED)
 async def resume(request: Request, run: RunName, given: models.Resume) -> Any:
-    """Go on with a run that was interrupted, or with a suspended task of it."""
+    """Go on with a run that was interrupted, or with a suspended task of it. A file is {"$blob": DIGEST, "name": NAME}."""
+    settings = settings_of(request)
 
     def order(store: Store, record: RunRecord) -> None:
         if not given.task:
             work.go_on(store, record)
             return
-        rows = suspended_tasks(store, record, given.task)
-        words = [
-            f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given.params.items()
-        ]
-        values = {row.task: resume_outputs(workflow_of(store, record), row, words) for row in rows}
-        for task, outputs in values.items():
-            work.resume_task(store, record, task, outputs)
+        intake.resume(store, settings, record, given.task, given.params)
 
     return await _ordered(request, run, "resume", order)
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import resource
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -11,8 +16,11 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from penstock.server import models
 from penstock.server.api.common import errors, needs, threads_of
+from penstock.server.counted import Rows
 from penstock.server.feeds import Feeds
+from penstock.server.leash import streamed
 from penstock.service.error_codes import explain
+from penstock.service.views.quotas import QueueReader, QueueView, StoreQueues
 from penstock.store.sql import Store
 
 router = APIRouter(tags=["server"])
@@ -40,8 +48,9 @@ async def error_code(request: Request, code: Annotated[str, Path(max_length=20)]
     | {200: {"content": {"text/event-stream": {}}, "description": "A line whenever something was written"}},
 )
 async def follow(request: Request) -> Response:
-    """Server-sent events: one whenever anything was written to the store, at most two a second; then `closing` when the server ends."""
-    return StreamingResponse(_told(request.app.state.feeds), media_type="text/event-stream")
+    """Server-sent events: one whenever anything was written to the store, at most two a second; then `closing` when the server ends, or `refused` when
+    the token is of no use any more."""
+    return streamed(request, _told(request.app.state.feeds))
 
 
 async def _told(feeds: Feeds) -> AsyncIterator[str]:
@@ -75,7 +84,10 @@ async def readyz(request: Request) -> Response:
 async def metrics(request: Request) -> str:
     """For Prometheus, in its text format."""
 
+    queues: list[QueueView] = []
+
     def look(store: Store) -> dict[str, int]:
+        queues.extend(QueueReader(StoreQueues(store)).all())
         found: dict[str, int] = {}
         for run in store.runs.newest(state=["running", "stopped"]):
             found[run.state] = found.get(run.state, 0) + 1
@@ -94,10 +106,43 @@ async def metrics(request: Request) -> str:
         ),
         ("penstock_orders", "gauge", "Runs that workers have to do something about", [("", counts["ordered"])]),
         ("penstock_worker_runs", "gauge", "Runs that this process executes", [("", worker.running if worker else 0)]),
+        ("penstock_queue_pending", "gauge", "Workloads that wait", [(_label(one), len(one.waiting)) for one in queues]),
+        (
+            "penstock_queue_admitted",
+            "gauge",
+            "Workloads that hold quota",
+            [(_label(one), len(one.holding)) for one in queues],
+        ),
         *request.app.state.counted.rows(),
+        *_process(),
     ]
     lines = []
     for name, kind, text, samples in rows:
         lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-        lines += [f"{name}{{{labels}}} {value}" if labels else f"{name} {value}" for labels, value in samples]
+        for labels, value in samples:
+            tail = labels if labels.startswith("_") else f"{{{labels}}}" if labels else ""
+            lines.append(f"{name}{tail} {value}")
     return "\n".join(lines) + "\n"
+
+
+def _process() -> Rows:
+    """By the names that Prometheus gives them everywhere."""
+    collected = [(f'generation="{number}"', float(one["collections"])) for number, one in enumerate(gc.get_stats())]
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+    with suppress(OSError, ValueError, IndexError):
+        memory = int(FilePath("/proc/self/statm").read_text().split()[1]) * float(resource.getpagesize())
+    return [
+        ("process_resident_memory_bytes", "gauge", "Memory of this process", [("", memory)]),
+        (
+            "process_cpu_seconds_total",
+            "counter",
+            "Processor time of this process",
+            [("", round(time.process_time(), 2))],
+        ),
+        ("python_gc_collections_total", "counter", "How often garbage was collected", collected),
+    ]
+
+
+def _label(view: QueueView) -> str:
+    plain = view.name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'queue="{plain}"'

@@ -9,23 +9,38 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from penstock.drawing.svg import StepMark, svg
 from penstock.errors import NotFound, Problem
+from penstock.graph.codec import encode_value
+from penstock.graph.model import MISSING
 from penstock.phrases import duration, quoted
-from penstock.server.access import note
-from penstock.server.api.common import RunName, listed, needs, number_of, settings_of, threads_of, who_of, with_run
-from penstock.server.pages.site import WORDS, page
-from penstock.service import why_text, work
+from penstock.server.access import actor_of, note
+from penstock.server.api.cluster import chosen_items, workflows_beside
+from penstock.server.api.common import (
+    RunName,
+    cluster_of,
+    listed,
+    needs,
+    number_of,
+    settings_of,
+    threads_of,
+    who_of,
+    with_run,
+)
+from penstock.server.pages.site import page, wants_json
+from penstock.server.pages.steps import shown_step
+from penstock.service import intake, why_text, work
+from penstock.service.access import administers_run
 from penstock.service.logs import LogFilter
 from penstock.service.run_records import state_of, workflow_of
+from penstock.service.stores import home_of
 from penstock.service.task_states import BAD
 from penstock.service.views import tasks as task_views
 from penstock.service.views.details import details
 from penstock.service.views.listing import page_of_runs
-from penstock.service.views.outline import StepNode
 from penstock.service.views.timeline import bands
 from penstock.service.views.why import why
-from penstock.store.records import FINAL, RunRecord
+from penstock.service.workflows import step_at
+from penstock.store.records import FINAL, RunRecord, TaskRow
 from penstock.store.sql import Store
 
 router = APIRouter(include_in_schema=False)
@@ -34,9 +49,9 @@ STATES: Final = ("starting", "running", "queued", "stopped", "lost", "succeeded"
 MANY: Final = 50
 STEPS: Final = 400
 """Rows of a page about a run. Those that failed or run come first."""
-DRAWN: Final = 300
-"""Steps that are drawn as a graph."""
 LINES: Final = 2000
+VALUE: Final = "v-"
+"""What the names of fields for outputs of a suspended task begin with."""
 Text = Annotated[str, Query(max_length=1000)]
 
 
@@ -53,9 +68,21 @@ async def list_runs(
     found, following = await threads_of(request).call(look)
     rows = [listed(*one) for one in found]
     filters = {name: value for name, value in (("state", state), ("workflow", workflow), ("user", user)) if value}
-    data = {"items": rows, "next": None if following is None else str(following)}
+    data: dict[str, Any] = {"items": rows, "next": None if following is None else str(following)}
     words = "".join(f" --{name} {quoted(value)}" for name, value in filters.items() if name != "user")
-    given = {"data": data, "rows": rows, "next": data["next"], "filters": filters, "states": STATES, "cursor": cursor}
+    cluster = cluster_of(request) if not cursor else None
+    if cluster is not None:
+        data["cluster"] = workflows_beside(request, state, workflow, user)
+    beside: dict[str, Any] = {"status": None if cluster is None else cluster.status()}
+    beside["theirs"] = chosen_items(request, state, workflow, user) if cluster is not None else []
+    given = beside | {
+        "data": data,
+        "rows": rows,
+        "next": data["next"],
+        "filters": filters,
+        "states": STATES,
+        "cursor": cursor,
+    }
     return page(request, "runs.html", given, f"penstock ls{words}")
 
 
@@ -64,20 +91,24 @@ async def show_run(request: Request, run: RunName, find: Text = "") -> Response:
     settings, who = settings_of(request), who_of(request)
 
     def look(store: Store, record: RunRecord) -> dict[str, Any]:
-        view, waits = details(store, record, settings)
+        view, waits = seen = details(store, record, settings)
         nodes = [node for node in view.outline.nodes if find.lower() in node.path.lower()]
         order = {"failed": 0, "errored": 0, "suspended": 1, "running": 2, "retrying": 2, "waiting": 3}
         if len(nodes) > STEPS:
             nodes = sorted(nodes, key=lambda node: order.get(node.state, 9))
-        report = why(store, view.run, "", settings.home)
+        report = why(store, view.run, "", home_of(settings), seen)
         order_now = store.orders.of(view.run.number)
+        data = {}
+        if wants_json(request):
+            data = listed(view.run, view.state) | view.as_data() | {"waits": [wait.as_data() for wait in waits]}
         return {
-            "data": listed(view.run, view.state) | view.as_data() | {"waits": [wait.as_data() for wait in waits]},
+            "data": data,
             "run": view.run,
             "state": view.state,
             "row": listed(view.run, view.state),
             "steps": [
-                _step(node, view.times.get(node.path, ()), view.reasons.get(node.path, "")) for node in nodes[:STEPS]
+                shown_step(node, view.times.get(node.path, ()), view.reasons.get(node.path, ""))
+                for node in nodes[:STEPS]
             ],
             "hidden": max(0, len(nodes) - STEPS),
             "many": len(view.outline.nodes),
@@ -91,13 +122,14 @@ async def show_run(request: Request, run: RunName, find: Text = "") -> Response:
             "head": why_text.head(report),
             "waits": why_text.waits(report, time.time())[:20],
             "past": why_text.past(report)[-20:],
-            "drawn": len(view.outline.nodes) <= DRAWN,
+            "administers": bool(administers_run(store, view.run, actor_of(who))),
             "order": None if order_now is None else order_now.verb,
         }
 
     data = await with_run(request, run, look)
     record: RunRecord = data["run"]
-    mine = who.may("operator") or (who.may("submitter") and record.user == who.person)
+    own = record.user == who.person or data["administers"]
+    mine = who.may("operator") or (who.may("submitter") and own)
     data |= {
         "may_cancel": mine and record.state not in FINAL and data["order"] != "cancel",
         "may_retry": mine and record.state in FINAL and record.state != "succeeded" and data["order"] in (None, "run"),
@@ -105,66 +137,6 @@ async def show_run(request: Request, run: RunName, find: Text = "") -> Response:
         "live": record.state not in FINAL or data["order"] is not None,
     }
     return page(request, "run.html", data, f"penstock show {quoted(record.id)}")
-
-
-def _step(node: StepNode, stamps: Any, reason: str) -> dict[str, Any]:
-    """A row: what the author wrote, however many tasks it has."""
-    total = node.total or 0
-    counts = [
-        (tone, node.count(states))
-        for tone, states in (
-            ("good", ("succeeded", "reused")),
-            ("bad", BAD),
-            ("busy", ("running",)),
-            ("warn", ("retrying", "suspended", "cancelled")),
-            ("wait", ("waiting",)),
-        )
-    ]
-    took = ""
-    if stamps:
-        end = stamps[1] if node.over and len(stamps) > 1 else time.time()
-        took = duration(max(0.0, end - stamps[0])) if node.state not in ("reused", "skipped", "omitted") else ""
-    parts, at = [], 0.0
-    for tone, many in counts if node.many and total else ():
-        if many:
-            parts.append((tone, round(at, 2), round(100 * many / total, 2)))
-            at += 100 * many / total
-    words = [f"{many:,} {WORDS.get(state, state)}" for state, many in node.tally.items() if many and state != "tasks"]
-    return {
-        "path": node.path,
-        "name": node.name,
-        "depth": min(node.depth, 8),
-        "state": node.state,
-        "many": node.many,
-        "total": node.total,
-        "took": took,
-        "reason": reason,
-        "bar": parts,
-        "counts": " · ".join(words),
-    }
-
-
-@router.get("/runs/{run}/graph.svg", dependencies=[LOOK])
-async def graph(request: Request, run: RunName) -> Response:
-    """The workflow as it was written, with the state of each step."""
-    settings = settings_of(request)
-
-    def look(store: Store, record: RunRecord) -> str:
-        view, _ = details(store, record, settings)
-        if len(view.outline.nodes) > DRAWN:
-            fix = "the list of its steps has a search"
-            raise NotFound(Problem("P507", f"{record.id} has more than {DRAWN} steps: too many for a drawing", fix))
-        marks = {node.path: StepMark(node.state, _words(node)) for node in view.outline.nodes if node.state}
-        return svg(workflow_of(store, record), marks)
-
-    headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-    return Response(await with_run(request, run, look), media_type="image/svg+xml", headers=headers)
-
-
-def _words(node: StepNode) -> str:
-    if node.many and node.total:
-        return f"{node.count(('succeeded', 'reused')):,} of {node.total:,}"
-    return WORDS.get(node.state, node.state)
 
 
 @router.get("/runs/{run}/tasks", dependencies=[LOOK])
@@ -203,7 +175,7 @@ async def show_task(request: Request, run: RunName, path: Text) -> Response:
         data = view.as_data()
         data.pop("files")
         lines = LogFilter(None, LINES).lines(settings, row.info.get("log") or ())
-        report = why(store, record, path, settings.home) if row.ended is None else None
+        report = why(store, record, path, home_of(settings)) if row.ended is None else None
         return {
             "data": data,
             "run": record,
@@ -215,10 +187,27 @@ async def show_task(request: Request, run: RunName, path: Text) -> Response:
             "cut": len(lines) >= LINES,
             "waits": why_text.waits(report, time.time()) if report is not None else [],
             "live": row.ended is None,
+            "asked": _asked(store, record, row) if row.state == "suspended" else None,
         }
 
     data = await with_run(request, run, look)
+    who = who_of(request)
+    mine = who.may("operator") or (who.may("submitter") and data["run"].user == who.person)
+    data["asked"] = data["asked"] if mine else None
     return page(request, "task.html", data, f"penstock show {quoted(data['run'].id + '/' + path)}")
+
+
+def _asked(store: Store, record: RunRecord, row: TaskRow) -> list[dict[str, str]]:
+    """The values with which a suspended task can go on."""
+    step = step_at(workflow_of(store, record), row.step)
+    return [
+        {
+            "name": one.name,
+            "type": str(one.type),
+            "default": "" if one.default is MISSING else json.dumps(encode_value(one.default)),
+        }
+        for one in (step.outputs if step is not None else ())
+    ]
 
 
 def _texts(values: Any) -> dict[str, str]:
@@ -302,8 +291,8 @@ async def logs(request: Request, run: RunName, step: Text = "", grep: Text = "",
 
 @router.post("/runs/{run}/cancel", dependencies=[needs("operator", "cancel runs", own=True)])
 async def cancel(request: Request, run: RunName) -> Response:
-    by = who_of(request).person
-    return await _done(request, run, "cancel", lambda store, record: work.cancel(store, record, by))
+    by, now = who_of(request).person, bool((await request.form()).get("now"))
+    return await _done(request, run, "cancel", lambda store, record: work.cancel(store, record, by, now))
 
 
 @router.post("/runs/{run}/retry", dependencies=[needs("operator", "retry runs", own=True)])
@@ -314,7 +303,18 @@ async def retry(request: Request, run: RunName) -> Response:
 
 @router.post("/runs/{run}/resume", dependencies=[needs("operator", "resume runs", own=True)])
 async def resume(request: Request, run: RunName) -> Response:
-    return await _done(request, run, "resume", work.go_on)
+    """With a task: a suspended one goes on, with the values of the form."""
+    settings, form = settings_of(request), await request.form()
+    task = str(form.get("task", ""))
+    values = {name.removeprefix(VALUE): text for name, text in form.items() if name.startswith(VALUE) and text}
+
+    def order(store: Store, record: RunRecord) -> None:
+        if task:
+            intake.resume(store, settings, record, task, values)
+        else:
+            work.go_on(store, record)
+
+    return await _done(request, run, "resume", order)
 
 
 async def _done(request: Request, name: str, verb: str, order: Any) -> Response:

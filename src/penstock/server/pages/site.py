@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request
@@ -19,8 +19,12 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from penstock.errors import Problem, UserError
 from penstock.phrases import clean, duration, plural
 from penstock.server.access import COOKIE, LIFETIME, AccessGate
+from penstock.server.pages.local import local
 from penstock.server.problems import TITLES, answer
 from penstock.service.tokens import Identity
+
+if TYPE_CHECKING:
+    from penstock.server.oidc.provider import Provider
 
 _HERE: Final = Path(__file__).parent.parent
 STATIC: Final = _HERE / "static"
@@ -38,6 +42,7 @@ SIGNS: Final = {
     "starting": "▷",
     "suspended": "⏸",
     "stopped": "⏸",
+    "stopping": "⏸",
 }
 TONES: Final = {
     "succeeded": "good",
@@ -53,9 +58,21 @@ TONES: Final = {
     "starting": "wait",
     "suspended": "warn",
     "stopped": "warn",
+    "stopping": "warn",
 }
 """State → colour. The sign and the word say the same."""
 WORDS: Final = {"succeeded": "done", "": "pending"}
+PAGES: Final = (
+    ("Runs", "/", ("/runs", "/cluster/why"), "viewer"),
+    ("Queues", "/queues", ("/queues", "/cluster/queues"), "viewer"),
+    ("Flows", "/flows", ("/flows",), "viewer"),
+    ("Usage", "/usage", ("/usage",), "viewer"),
+    ("Submit", "/submit", ("/submit",), "submitter"),
+    ("Convert", "/convert", ("/convert",), "viewer"),
+    ("Doctor", "/doctor", ("/doctor",), "operator"),
+    ("Audit", "/audit", ("/audit",), "admin"),
+)
+"""What is at the top of every page: its name, its address, where else one is in it, and the role that sees it."""
 router = APIRouter(include_in_schema=False)
 
 
@@ -97,7 +114,7 @@ def _environment() -> Environment:
         "clean": clean,
         "printed": printed,
     }
-    made.globals |= {"signs": SIGNS, "tones": TONES, "words": WORDS, "query": urlencode}
+    made.globals |= {"signs": SIGNS, "tones": TONES, "words": WORDS, "query": urlencode, "pages": PAGES}
     return made
 
 
@@ -140,17 +157,29 @@ def shown(request: Request, status: int, problems: Sequence[Problem]) -> Respons
 # -- signing in -------------------------------------------------------------------------------------------------------
 
 
-def _local(path: str) -> str:
-    """A path of this server, whatever somebody has put into the link."""
-    return path if path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() else "/"
-
-
 @router.get("/login")
-async def login(request: Request, token: str = "", next: str = "/") -> Response:
+async def login(request: Request, token: str = "", next: str = "/", left: str = "") -> Response:
     """With a token in the address, as `penstock serve` prints it, one is in at once."""
     if token:
         return await _enter(request, token, next)
-    return page(request, "login.html", {"next": _local(next), "problems": ()})
+    return _form(request, next, left=left == "1", parting=await _parting(request) if left == "1" else "")
+
+
+def _form(
+    request: Request, there: str, problems: Sequence[Problem] = (), left: bool = False, parting: str = ""
+) -> Response:
+    """`left`: one has just signed out. `parting`: where one signs out of the provider, too."""
+    if problems and wants_json(request):
+        return answer(401, problems)
+    provider: Provider | None = request.app.state.provider
+    elsewhere = "" if provider is None else provider.settings.shown
+    data = {"next": local(there), "problems": problems, "elsewhere": elsewhere, "left": left, "parting": parting}
+    return page(request, "login.html", data, status=401 if problems else 200)
+
+
+async def _parting(request: Request) -> str:
+    provider: Provider | None = request.app.state.provider
+    return "" if provider is None else await provider.exit()
 
 
 @router.post("/login")
@@ -168,15 +197,8 @@ async def _enter(request: Request, token: str, there: str) -> Response:
         who = await gate.sign_in(token)
     except UserError as error:
         gate.tries.bad(address)
-        return page(request, "login.html", {"next": _local(there), "problems": error.problems}, status=401)
-    response = RedirectResponse(_local(there), 303)
+        return _form(request, there, error.problems)
+    response = RedirectResponse(local(there), 303)
     secure = request.url.scheme == "https"
     response.set_cookie(COOKIE, gate.cookie(who), max_age=int(LIFETIME), httponly=True, samesite="lax", secure=secure)
-    return response
-
-
-@router.post("/logout")
-async def sign_out(request: Request) -> Response:
-    response = RedirectResponse("/login", 303)
-    response.delete_cookie(COOKIE)
     return response

@@ -17,7 +17,7 @@ function morph(old, fresh) {
     return;
   }
   if (old.nodeType !== Node.ELEMENT_NODE) return;
-  if (old.nodeName === "INPUT" || old.nodeName === "SELECT") return;
+  if (["INPUT", "SELECT", "TEXTAREA"].includes(old.nodeName)) return;
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !(old.nodeName === "DETAILS" && name === "open")) old.removeAttribute(name);
   const byId = new Map([...old.children].filter((one) => one.id).map((one) => [one.id, one]));
@@ -32,7 +32,7 @@ function morph(old, fresh) {
 }
 
 let timer = 0, busy = false, again = false;
-async function refresh() {
+export async function refresh() {
   timer = 0;
   if (busy) { again = true; return; }
   busy = true;
@@ -42,7 +42,10 @@ async function refresh() {
     if (answer.ok) {
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       const log = [...document.querySelectorAll("pre.log")].map((one) => one.scrollTop + one.clientHeight >= one.scrollHeight - 4);
+      const active = document.activeElement?.id;
       morph(document.getElementById("main"), fresh.getElementById("main"));
+      // What was moved has lost the focus.
+      if (active && document.activeElement?.id !== active) document.getElementById(active)?.focus({ preventScroll: true });
       document.title = fresh.title;
       document.querySelectorAll("pre.log").forEach((one, number) => { if (log[number]) one.scrollTop = one.scrollHeight; });
       if (!document.getElementById("main").dataset.live) close();
@@ -61,17 +64,25 @@ function follow(there) {
   source.onopen = () => tell("Live.");
   source.onmessage = later;
   source.addEventListener("over", () => { close(); later(); });
+  source.addEventListener("refused", () => { close(); location.reload(); });
   source.addEventListener("closing", () => tell("The server ends; waiting for it."));
   source.onerror = () => tell("Not connected; trying again.");
 }
+// Shows another address of this page without leaving it.
+export async function visit(there) {
+  history.pushState(null, "", there);
+  await refresh();
+}
+addEventListener("popstate", refresh);
+
 const main = document.getElementById("main");
 if (main && main.dataset.live && "EventSource" in window) follow(main.dataset.live);
 
 // -- keyboard
 
-const HELP = [["/", "search"], ["j, k", "next and previous row"], ["Enter", "open it"], ["g r", "runs"], ["g q", "queues"], ["?", "this help"]];
+const HELP = [["/", "search"], ["j, k", "next and previous row"], ["Enter", "open it"], ["g r", "runs"], ["g q", "queues"], ["g f", "flows"], ["g u", "usage"], ["g s", "submit"], ["g c", "convert"], ["arrows", "move in a graph"], ["Esc", "close what a box says"], ["?", "this help"]];
 let before = "";
-function rows() { return [...document.querySelectorAll("#main tbody th a")]; }
+function rows() { return [...document.querySelectorAll("#main tbody th a, .board a.box")]; }
 function help() {
   let dialog = document.getElementById("help");
   if (!dialog) {
@@ -94,11 +105,15 @@ addEventListener("keydown", (event) => {
   const links = rows(), at = links.indexOf(document.activeElement);
   const key = before === "g" ? `g ${event.key}` : event.key;
   before = event.key;
-  if (key === "/") document.querySelector("#main input")?.focus();
+  if (key === "/") document.querySelector("#main input:not([type=hidden]), #main textarea")?.focus();
   else if (key === "j") links[Math.min(at + 1, links.length - 1)]?.focus();
   else if (key === "k") links[Math.max(at - 1, 0)]?.focus();
   else if (key === "g r") location.href = "/";
   else if (key === "g q") location.href = "/queues";
+  else if (key === "g f") location.href = "/flows";
+  else if (key === "g u") location.href = "/usage";
+  else if (key === "g s") location.href = "/submit";
+  else if (key === "g c") location.href = "/convert";
   else if (key === "?") help();
   else return;
   event.preventDefault();

@@ -31,7 +31,7 @@ from penstock.service.amounts import vector
 from penstock.service.machine import GPU, machine
 from penstock.service.queues import FILE, Row, is_applied, read_file, rows_of
 from penstock.service.simulation.simulate import Seconds, SimulatedJob
-from penstock.settings import read
+from penstock.settings import Settings, read
 from penstock.store.sql import Store
 
 GUESS = 60.0
@@ -93,18 +93,29 @@ def sources(
     runtimes: Sequence[str] = (),
     guess: float = GUESS,
     measured: bool = False,
+    settings: Settings | None = None,
 ) -> list[WorkflowSource]:
     """`given`: `key=value`, for every workflow that has the parameter. `runtimes`: `step=seconds`. `measured`: tasks of a
-    recording ask for what each of them used, not for what the largest of their kind used. Raises UserError."""
+    recording ask for what each of them used, not for what the largest of their kind used. `settings`: where runs are recorded. Raises UserError."""
     made: dict[str, WorkflowSource | Workflow] = {}
     for file in files:
         if file not in made:
             made[file] = _recording(file, measured) or workflows.load(file)
     parameters.check_known([one for one in made.values() if isinstance(one, Workflow)], given)
-    found = {file: one if isinstance(one, WorkflowSource) else _written(file, one, given) for file, one in made.items()}
-    chosen = _chosen(runtimes, found.values())
-    timed = {file: _timed(one, chosen, guess) for file, one in found.items()}
+    where = settings or read()
+    found = {}
+    for file, one in made.items():
+        if isinstance(one, Workflow):
+            one = written(file, one, parameters.parse(one, parameters.own_of(one, given)), where)
+        found[file] = one
+    timed = dict(zip(found, with_times(list(found.values()), runtimes, guess), strict=True))
     return [timed[file] for file in files]
+
+
+def with_times(found: Sequence[WorkflowSource], runtimes: Sequence[str], guess: float) -> list[WorkflowSource]:
+    """`runtimes`: `step=seconds`. Raises UserError."""
+    chosen = _chosen(runtimes, found)
+    return [_timed(one, chosen, guess) for one in found]
 
 
 def _recording(file: str, measured: bool) -> WorkflowSource | None:
@@ -116,6 +127,11 @@ def _recording(file: str, measured: bool) -> WorkflowSource | None:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         return None  # reading it as a workflow reports what is wrong
+    return recorded(text, file, measured)
+
+
+def recorded(text: str, file: str, measured: bool = False) -> WorkflowSource | None:
+    """The text of a recorded execution; None if it is something else."""
     known = registry.trace_format(text)
     if known is None:
         return None
@@ -133,16 +149,16 @@ def _recording(file: str, measured: bool) -> WorkflowSource | None:
     )
 
 
-def _written(file: str, workflow: Workflow, given: Sequence[str]) -> WorkflowSource:
-    params = parameters.parse(workflow, parameters.own_of(workflow, given))
+def written(file: str, workflow: Workflow, params: Mapping[str, Any], settings: Settings) -> WorkflowSource:
+    """A workflow with the times and results of its last runs, as far as they are recorded. Raises UserError."""
     walked = [planned for planned, _ in make(workflow, params).level.walk()]
     steps = {
         planned.path: None
         for planned in walked
         if planned.inner is None and not planned.recursive and planned.runs != "no"
     }
-    runtimes, run = _remembered(workflow.name, steps.keys())
-    results, source = _results(workflow.name) if any(map(_depends, walked)) else ({}, "")
+    runtimes, run = _remembered(workflow.name, steps.keys(), settings)
+    results, source = _results(workflow.name, settings) if any(map(_depends, walked)) else ({}, "")
     for planned in walked:
         if isinstance(planned.step.action, Suspend) and planned.step.action.duration is not None:
             runtimes[planned.path] = planned.step.action.duration
@@ -171,16 +187,15 @@ def _timed(one: WorkflowSource, chosen: Mapping[str, float], guess: float) -> Wo
     return dataclasses.replace(one, runtimes=runtimes, remarks=remarks)
 
 
-def _remembered(workflow: str, wanted: Set[str]) -> tuple[dict[str, float], str]:
+def _remembered(workflow: str, wanted: Set[str], settings: Settings) -> tuple[dict[str, float], str]:
     """Step -> seconds in the last successful runs, and the newest run that they are from."""
-    settings = read()
     if not stores.exists(settings):
         return {}, ""
     found: dict[str, float] = {}
     first = ""
     with stores.open_existing(settings) as store:
         for run in store.runs.newest(limit=LOOK_BACK, state="succeeded", workflow=workflow):
-            for step, seconds in _took(store, run.number).items():
+            for step, seconds in took(store, run.number).items():
                 if step in wanted and step not in found:
                     found[step] = seconds
                     first = first or run.id
@@ -189,7 +204,7 @@ def _remembered(workflow: str, wanted: Set[str]) -> tuple[dict[str, float], str]
     return found, first
 
 
-def _took(store: Store, run: int) -> dict[str, float]:
+def took(store: Store, run: int) -> dict[str, float]:
     """Step -> mean seconds of its tasks that this run computed."""
     times: dict[str, list[float]] = {}
     for event in store.runs.events(run, kinds=["task.succeeded"]):
@@ -203,9 +218,8 @@ def _depends(planned: Planned) -> bool:
     return planned.tasks.count is None or planned.runs == "maybe"
 
 
-def _results(workflow: str) -> tuple[dict[str, dict[str, Any]], str]:
+def _results(workflow: str, settings: Settings) -> tuple[dict[str, dict[str, Any]], str]:
     """Task -> its outputs in the last successful run, and that run. Files and values that are gone are left out: empty ones do."""
-    settings = read()
     if not stores.exists(settings):
         return {}, ""
     blobs = stores.blobs_of(settings)
@@ -330,65 +344,91 @@ def jobs(
 # -- the queues -------------------------------------------------------------------------------------------------------
 
 
-def queue_setup(file: str | None, capacity: str | None, found: Sequence[WorkflowSource]) -> QueueSetup:
+def queue_setup(
+    file: str | None, capacity: str | None, found: Sequence[WorkflowSource], settings: Settings | None = None
+) -> QueueSetup:
     """The queues of a file, one of a given size, those of the store, or this machine. Raises UserError."""
     if capacity is not None:
-        amounts = parse_amounts(capacity)
-        # Resources that the user did not name are unlimited.
-        every = dict.fromkeys(_asked_for(found), UNLIMITED) | amounts
-        return QueueSetup(name=vector(amounts), objects=machine(every), declared=True)
+        return sized_queue(capacity, found)
     if file is not None:
-        rows, warnings = rows_of(None, (read_file(file), file))
-        return QueueSetup(name=f"the queues of {file}", documents=rows, warnings=warnings)
-    rows, warnings = _kept()
+        return queues_in(read_file(file), file)
+    where = settings or read()
+    rows, warnings, amounts = _kept(where)
     if rows:
         return QueueSetup(name="the configured queues", documents=rows, warnings=warnings)
-    return QueueSetup(name="this machine", objects=machine())
+    return QueueSetup(name="this machine", objects=machine(amounts))
 
 
-def _kept() -> tuple[list[Row], tuple[Problem, ...]]:
-    """The queues of the store, with those of penstock.yaml, which a run would apply first."""
-    settings = read()
+def sized_queue(capacity: str, found: Sequence[WorkflowSource]) -> QueueSetup:
+    """One queue of this size: `cpu=64,memory=256Gi`. Raises UserError."""
+    amounts = parse_amounts(capacity)
+    # Resources that the user did not name are unlimited.
+    every = dict.fromkeys(_asked_for(found), UNLIMITED) | amounts
+    return QueueSetup(name=vector(amounts), objects=machine(every), declared=True)
+
+
+def queues_in(text: str, file: str) -> QueueSetup:
+    """Those of a manifest. Raises UserError."""
+    rows, warnings = rows_of(None, (text, file))
+    return QueueSetup(name=f"the queues of {file}", documents=rows, warnings=warnings)
+
+
+def queues_of(store: Store, *more: tuple[str, str]) -> QueueSetup:
+    """Those of a store, with what manifests (text, file) change; the machine, if there are none. Nothing is stored. Raises UserError."""
+    rows = {(kind, name): text for kind, name, _, text in store.queues.queue_objects() if text is not None}
+    changed, warnings = rows_of(store, *more) if more else ([], ())
+    rows |= {(kind, name): document for kind, name, document in changed}
+    if not rows:
+        return QueueSetup(name="this machine", objects=machine())
+    name = "the configured queues" + (f", changed by {more[0][1]}" if more else "")
+    return QueueSetup(name=name, documents=[(kind, key, text) for (kind, key), text in rows.items()], warnings=warnings)
+
+
+def _kept(settings: Settings) -> tuple[list[Row], tuple[Problem, ...], Mapping[str, int] | None]:
+    """The queues of the store, with those of penstock.yaml, which a run would apply first; and what the machine of the store has, if that is
+    another one."""
     warnings: tuple[Problem, ...] = ()
     here = Path(FILE)
     if not stores.exists(settings):
-        return rows_of(None, (read_file(here), FILE)) if here.is_file() else ([], ())
+        rows, warnings = rows_of(None, (read_file(here), FILE)) if here.is_file() else ([], ())
+        return rows, warnings, None
     with stores.open_existing(settings) as store:
-        rows = {(kind, name): text for kind, name, _, text in store.queues.queue_objects() if text is not None}
-        if here.is_file() and not is_applied(store, here, text := read_file(here)):
+        known = {(kind, name): text for kind, name, _, text in store.queues.queue_objects() if text is not None}
+        if here.is_file() and not settings.server and not is_applied(store, here, text := read_file(here)):
             more, warnings = rows_of(store, (text, FILE))
-            rows |= {(kind, name): document for kind, name, document in more}
-    return [(kind, name, text) for (kind, name), text in rows.items()], warnings
+            known |= {(kind, name): document for kind, name, document in more}
+        amounts = store.queues.capacity() if store.queues.capacity is not None else None
+    return [(kind, name, text) for (kind, name), text in known.items()], warnings, amounts
 
 
-def parse_amounts(text: str) -> dict[str, int]:
-    """`cpu=64,memory=256Gi` -> amounts in the units of queues. Raises UserError."""
+def parse_amounts(text: str, option: str = "--capacity") -> dict[str, int]:
+    """`cpu=64,memory=256Gi` -> amounts in the units of queues. `option`: what it is the value of. Raises UserError."""
+
+    def wrong(why: str, fix: str) -> UserError:
+        return UserError(Problem("P822", f"{option}: {why}", fix))
+
     found: dict[str, int] = {}
     for item in text.split(","):
         name, equals, amount = item.strip().partition("=")
         name = GPU if name == "gpu" else name
         if not equals or not name:
-            raise _no_capacity(f"{item.strip()[:60]!r} is not an amount", "write --capacity cpu=64,memory=256Gi")
+            raise wrong(f"{item.strip()[:60]!r} is not an amount", f"write {option} cpu=64,memory=256Gi")
         if not RESOURCE_NAME.match(name):
             known = (*PLAIN_RESOURCES, "gpu")
-            raise _no_capacity(
+            raise wrong(
                 f"there is no resource {name[:60]!r}",
                 f"use cpu, memory, gpu, or a name with a domain: nvidia.com/gpu.{nearest(name, known)}",
             )
         if name in found:
-            raise _no_capacity(f"{name} is given twice", "give each resource once")
+            raise wrong(f"{name} is given twice", "give each resource once")
         try:
             milli = quantity.parse(amount)
         except ValueError as error:
-            raise _no_capacity(f"{name}: {error}", "write a quantity such as 2, 500m or 4Gi") from None
+            raise wrong(f"{name}: {error}", "write a quantity such as 2, 500m or 4Gi") from None
         if milli < 0:
-            raise _no_capacity(f"{name} is negative", "give an amount of 0 or more")
+            raise wrong(f"{name} is negative", "give an amount of 0 or more")
         found[name] = milli if name == "cpu" else milli // 1000
     return found
-
-
-def _no_capacity(why: str, fix: str) -> UserError:
-    return UserError(Problem("P822", f"--capacity: {why}", fix))
 
 
 def _asked_for(found: Iterable[WorkflowSource]) -> list[str]:

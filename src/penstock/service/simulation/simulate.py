@@ -56,7 +56,7 @@ _LANE = "fake"
 Seconds = Callable[[AttemptSpec], float | tuple[float, Mapping[str, Any]]]
 """Of a task: how long it takes; and its outputs, if they are not to be empty."""
 Progress = Callable[[Unit, int], None]
-"""Called with the number of tasks that have ended."""
+"""Called with the number of tasks that have ended. A UserError that it raises ends the simulation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,7 @@ class _Simulation:
 
         def timed(context: BackendContext) -> TimedBackend:
             report = self.progress
-            progress = None if report is None else lambda n: report(self.unit, n)
+            progress = None if report is None else lambda n: self._report(report, n)
             backend = TimedBackend(context, seconds, self.facts, self.clock, progress)
             self.recorder.idle_since = lambda: None if backend.using else backend.moved
             return backend
@@ -223,6 +223,13 @@ class _Simulation:
             workloads=len(self.recorder.queued),
             decisions=self.store.queues.last_decision(),
         )
+
+    def _report(self, report: Progress, ended: int) -> None:
+        """Called by a timer, which nothing that is raised gets out of."""
+        try:
+            report(self.unit, ended)
+        except UserError as error:
+            self.recorder.refused = error
 
     def _vetted(self, engine: Engine, ready: Sequence[tuple[SimulatedJob, Submission]]) -> UserError | None:
         replica = engine.admission.open()
@@ -317,6 +324,8 @@ class DecisionRecorder:
         """Workload -> its state."""
         self.swaps: dict[str, int] = {}
         """Workload -> how often it was evicted at this moment."""
+        self.refused: UserError | None = None
+        """Raised at the next decision: whoever is told of the progress has had enough."""
         self.queued: set[str] = set()
         """Workloads that ever waited. Stages are created before they are ready, and some never become ready."""
         self._held: dict[str, dict[str, int]] = {}
@@ -334,6 +343,8 @@ class DecisionRecorder:
         self.facts.append(Fact(self.clock.elapsed, run.record.id, What.ENDED))
 
     def decided(self, rows: Mapping[str, tuple[str, int, int, str, str, str]], quota: AdmitterQuota) -> None:
+        if self.refused is not None:
+            raise self.refused
         since = self.idle_since()
         if since is not None and self.clock.elapsed - since > PATIENCE:
             raise Standstill("nothing has run for a month")

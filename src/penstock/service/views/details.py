@@ -13,7 +13,7 @@ from penstock.store.sql import Store
 def details(store: Store, run: RunRecord, settings: Settings) -> tuple[RunView, list[Wait]]:
     """The waits are those in queues and for locks; the view's state and reasons say them too."""
     view = overview(store, run, settings)
-    waits = waits_of(store, run) if view.state == "running" else []
+    waits = waits_of(store, run, outline=view.outline) if view.state == "running" else []
     if is_queued(view.run, view.state, {run.number} if waits else set()):
         view.state = "queued"
     view.reasons = {**view.reasons, **{path: text for path, text in texts(waits).items() if path}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from penstock.service.run_records import state_of
+from penstock.service.run_records import Owners, state_of
 from penstock.store.records import ACTIVE, RunRecord
 from penstock.store.sql import Store
 
@@ -16,6 +16,10 @@ _RECORDED = {"lost": "running", "queued": "running", "starting": "stopped"}
 """State that users see -> the state of the record, where it is another."""
 
 
+DERIVED = 500
+"""Runs that are read at once where the record does not say whether they are in the state that is asked for."""
+
+
 def runs_in(
     store: Store, states: Collection[str], workflow: str | None, since: float | None, number: int
 ) -> list[tuple[RunRecord, str]]:
@@ -24,7 +28,8 @@ def runs_in(
     recorded = {_RECORDED.get(one, one) for one in states}
     limit = number if recorded.isdisjoint(ACTIVE) else None
     rows = store.runs.newest(limit=limit, state=sorted(recorded) or None, workflow=workflow, since=since)
-    found = [(run, state_of(store, run)) for run in rows]
+    owners = Owners(store)
+    found = [(run, state_of(store, run, owners)) for run in rows]
     if any(state == "running" for _, state in found):
         from penstock.service.views.waiting import is_queued, queued_runs
 
@@ -49,18 +54,20 @@ def page_of_runs(
     derived = recorded in ACTIVE
     found: list[tuple[RunRecord, str]] = []
     waiting: set[int] | None = None
+    owners = Owners(store)
+    piece = max(limit + 1, DERIVED if derived and state is not None else 0)
     while True:
-        rows = store.runs.page(limit + 1, before, recorded, workflow, user, since)
+        rows = store.runs.page(piece, before, recorded, workflow, user, since)
         for run in rows:
             if len(found) == limit:
                 return found, found[-1][0].number
-            shown = state_of(store, run)
+            shown = state_of(store, run, owners)
             if shown == "running":
                 waiting = queued_runs(store) if waiting is None else waiting
                 shown = "queued" if is_queued(run, shown, waiting) else shown
             if state is None or shown == state:
                 found.append((run, shown))
-        if len(rows) <= limit or not (derived and state is not None):
+        if len(rows) < piece or not (derived and state is not None):
             return found, None
         before = rows[-1].number
 

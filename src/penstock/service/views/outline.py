@@ -26,6 +26,7 @@ class StepNode:
     """One step and its progress."""
 
     __slots__ = (
+        "at_end",
         "before",
         "depth",
         "each",
@@ -49,6 +50,8 @@ class StepNode:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.before = before
         """Paths of the steps that it depends on."""
+        self.at_end = False
+        """Is it an exit handler?"""
         self.each = step.each is not None
         self.items = _items(step)
         self.looping: bool = step.loop is not None or (parent is not None and parent.looping)
@@ -92,6 +95,11 @@ class Outline:
         self._definitions = {definition.name: definition for definition in workflow.definitions}
         self._add(workflow, "", None)
         self.by_path = {node.path: node for node in self.nodes}
+        self.groups: dict[str, list[StepNode]] = {}
+        """Name of a group -> its steps, at any level."""
+        for node in self.nodes:
+            if node.step.group is not None:
+                self.groups.setdefault(node.step.group, []).append(node)
         self._followers: dict[str, list[StepNode]] = {}
         for node in self.nodes:
             for up in node.before:
@@ -100,9 +108,10 @@ class Outline:
     def _add(self, workflow: Workflow, prefix: str, parent: StepNode | None) -> None:
         steps = (*workflow.steps, *workflow.on_exit)
         known = {step.name for step in steps}
-        for step in steps:
+        for number, step in enumerate(steps):
             before = tuple(prefix + up for up in edges_of(step) if up in known)
             node = StepNode(step, prefix + step.name, parent, before)
+            node.at_end = number >= len(workflow.steps)
             self.nodes.append(node)
             if isinstance(step.action, Nested) and node.depth < MOST_DEPTH and len(self.nodes) < MOST_STEPS:
                 inner = self._definitions.get(step.action.name)

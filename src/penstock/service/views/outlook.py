@@ -160,11 +160,13 @@ class QueueOverlay:
 
     def __init__(self, store: Store | None, queues: str | Path | None = None) -> None:
         self.store = store
+        self.capacity = store.queues.capacity if store is not None else None
+        """Of the machine of the store, if that is another one: then no file is applied before a run."""
         path = Path(queues) if queues is not None else Path.cwd() / FILE
         self.rows: list[Row] = []
-        if queues is not None or path.is_file():
+        if queues is not None or (path.is_file() and self.capacity is None):
             text = read_file(path)
-            if store is None or not is_applied(store, path, text):
+            if store is None or self.capacity is not None or not is_applied(store, path, text):
                 self.rows, _ = rows_of(store, (text, str(path)))
 
     def last_decision(self) -> int:
@@ -181,7 +183,7 @@ class QueueOverlay:
 
 
 def overlaid(overlay: QueueOverlay, now: float | None = None) -> QuotaReplica:
-    replica = QuotaReplica(overlay, "", machine())
+    replica = QuotaReplica(overlay, "", machine(overlay.capacity() if overlay.capacity is not None else None))
     replica.load(time.time() if now is None else now)
     return replica
 

@@ -18,12 +18,12 @@ from penstock.service.views.outline import Outline
 from penstock.service.views.reservation_steps import steps_of
 from penstock.service.views.wait_history import KINDS, past_waits
 from penstock.service.views.waits import Wait
-from penstock.service.workflows import step_at
 from penstock.store.protocols import RunStore
 from penstock.store.records import Event, RunRecord, WorkloadRecord
 from penstock.store.sql import Store
 
 if TYPE_CHECKING:
+    from penstock.admission.explain import Lines
     from penstock.engine.quota_replica import QuotaReplica
 
 _TAKEN = ("running", *ENDED)
@@ -64,6 +64,8 @@ def queue_waits(
     rows = [(kind, text) for kind, _, _, text in store.queues.queue_objects()]
     # Of several Workloads of a stage the first in the queue gives the reason.
     places = {other.key: place for queue in queues.cluster_queues for place, other in enumerate(queues.pending(queue))}
+    lines: Lines = {}
+    known: dict[str, str] = {}
     for one in sorted(mine, key=lambda one: (one.state == "leaving", places.get(one.key, 0), one.key)):
         workload = queues.workloads.get(one.key)
         # What could be admitted at this moment is about to be: it is not reported as a wait.
@@ -75,16 +77,16 @@ def queue_waits(
             for podset in workload.podsets
         )
         steps = steps_of(workflow, run.params, name, outline)
-        tasks = 0 if not steps else sum(podset.count for podset in workload.podsets) // _replicas(workflow, steps)
+        tasks = 0 if not steps else sum(podset.count for podset in workload.podsets) // _replicas(outline, steps)
         if name in found:
             found[name].tasks += tasks
             found[name].asks = added([found[name].asks, asks])
             continue
-        reason = queues.explain(one.key, now).as_data()
+        reason = queues.explain(one.key, now, lines).as_data()
         limits = limits_on(rows, queues.queue_of(workload), run.user)
         if limits:
             reason["limits"] = limits
-        who = _who(store, replica, reason)
+        who = _who(store, replica, reason, known)
         own = _is_own(reason, one)
         found[name] = Wait(name, "queue", since.get(name), reason, tasks, asks, steps, workload.priority, who, own)
     for name, wait in list(found.items()):
@@ -122,22 +124,25 @@ def _reservation(one: WorkloadRecord, run: RunRecord) -> str:
     return wording.workload_name(one.key).removeprefix(run.id).removeprefix("/") or "workflow"
 
 
-def _replicas(workflow: Workflow, steps: Sequence[str]) -> int:
-    found = {step.replicas for path in steps if (step := step_at(workflow, path)) is not None}
+def _replicas(outline: Outline, steps: Sequence[str]) -> int:
+    found = {node.step.replicas for path in steps if (node := outline.by_path.get(path)) is not None}
     return found.pop() if len(found) == 1 else 1
 
 
-def _who(store: Store, replica: QuotaReplica, reason: Mapping[str, Any]) -> dict[str, str]:
-    """For each Workload that the reason names as a holder: its user and priority."""
+def _who(store: Store, replica: QuotaReplica, reason: Mapping[str, Any], known: dict[str, str]) -> dict[str, str]:
+    """For each Workload that the reason names as a holder: its user and priority. `known`: from the reasons before."""
     found: dict[str, str] = {}
     for short in reason.get("short", ()):
         for holder in short.get("holders", ()):
             key = holder["workload"]
+            if key in known:
+                found[key] = known[key]
+                continue
             owner = store.runs.by_number(replica.owners[key][0]) if key in replica.owners else None
             priority = replica.scheduler.workloads[key].priority if key in replica.scheduler.workloads else 0
             user = f"{owner.user}, " if owner is not None and owner.user else ""
             gone = ", its process is gone" if owner is not None and owner_alive(store, owner) is False else ""
-            found[key] = f"{user}priority {priority}{gone}"
+            found[key] = known[key] = f"{user}priority {priority}{gone}"
     return found
 
 

@@ -41,7 +41,7 @@ def group_members(outline: Outline, name: str) -> tuple[str, ...]:
     for depth in reversed(range(len(parts))):
         prefix, group = "/".join(parts[:depth]), "/".join(parts[depth:])
         scope = step_of(prefix)
-        found = [one.name for one in outline.nodes if one.step.group == group and prefix_of(one) == scope]
+        found = [one.name for one in outline.groups.get(group, ()) if prefix_of(one) == scope]
         if found:
             return tuple(f"{prefix}/{one}".lstrip("/") for one in found)
     return ()

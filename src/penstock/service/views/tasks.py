@@ -12,6 +12,7 @@ from penstock.expressions.parse import Expr
 from penstock.expressions.template import Template
 from penstock.graph.paths import inside, natural, step_of
 from penstock.service.run_records import workflow_of
+from penstock.service.stores import home_of
 from penstock.service.views.outline import Outline
 from penstock.service.views.outputs import shown_outputs
 from penstock.service.views.reasons import reason_of
@@ -97,7 +98,8 @@ def task_view(store: Store, run: RunRecord, row: TaskRow, settings: Settings) ->
         inputs |= _given(store, run, row.task, settings)
     attempts = _attempts(events)
     parts = row.info.get("log") or next((one["log"] for one in reversed(attempts) if one.get("log")), ())
-    files = [str(settings.home / name) for name in dict.fromkeys(part[0] for part in parts)]
+    home = home_of(settings)
+    files = [home.shown(name) for name in dict.fromkeys(part[0] for part in parts)]
     return TaskView(row, attempts, inputs, shown_outputs(dumps(outputs)), files)
 
 

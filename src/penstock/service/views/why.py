@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from penstock.graph.model import Nested, Workflow
-from penstock.graph.paths import inside, overlap, step_of
+from penstock.graph.paths import inside, inside_any, overlap, step_of
+from penstock.service.home_files import HomeFiles
 from penstock.service.run_records import IDLE, state_of, workflow_of
 from penstock.service.task_states import ACTIVE, BAD, ENDED
 from penstock.service.views.lock_waits import blocks, lock_taker, lock_waits, waits_for_lock
 from penstock.service.views.outline import Outline, StepNode
 from penstock.service.views.queue_waits import queue_waits
 from penstock.service.views.reservation_steps import group_members, prefix_of
+from penstock.service.views.runs import RunView
 from penstock.service.views.tallies import TallyReader
 from penstock.service.views.tasks import check_path
 from penstock.service.views.wait_history import KINDS, PastWait, past_waits
@@ -55,18 +55,26 @@ class WaitReport:
         }
 
 
-def why(store: Store, run: RunRecord, path: str = "", home: Path | None = None) -> WaitReport:
-    """`path`: a step, a task, or a stage as queues name it. `home`: where to look for what a lost run has left behind. Raises NotFound if the run has no such thing."""
+def why(
+    store: Store,
+    run: RunRecord,
+    path: str = "",
+    home: HomeFiles | None = None,
+    seen: tuple[RunView, Sequence[Wait]] | None = None,
+) -> WaitReport:
+    """`path`: a step, a task, or a stage as queues name it. `home`: where to look for what a lost run has left behind. `seen`: its details, if the
+    caller has just looked. Raises NotFound if the run has no such thing."""
     workflow = workflow_of(store, run)
-    outline = Outline(workflow)
+    outline = seen[0].outline if seen is not None else Outline(workflow)
     wanted = _wanted(store, run, outline, path)
     alive = store.runs.tasks(run.number, states=ACTIVE)
     rows = [row for row in alive if not wanted or any(inside(row.task, one) or inside(row.step, one) for one in wanted)]
     state = state_of(store, run)
     events = list(store.runs.events(run.number, kinds=KINDS))
-    reader = TallyReader(store, run)
-    reader.read()
-    outline.measure(reader.tallies, run.state)
+    if seen is None:
+        reader = TallyReader(store, run)
+        reader.read()
+        outline.measure(reader.tallies, run.state)
     nodes = [outline.by_path[step_of(one)] for one in wanted if step_of(one) in outline.by_path]
     # A step that calls a workflow is not counted: the tasks in it are.
     calls = {one.path for one in outline.nodes if one.nested}
@@ -75,8 +83,10 @@ def why(store: Store, run: RunRecord, path: str = "", home: Path | None = None) 
     if state in IDLE:
         waits.append(Wait("", "engine", reason={"state": state, **_order(store, run), **_orphans(run, state, home)}))
     elif state not in FINAL:
-        exits = _exits(workflow, outline)
-        every = [_ready_steps(wait, outline) for wait in queue_waits(store, run, workflow, outline, events)]
+        exits = {one.path for one in outline.nodes if one.at_end}
+        known = _in_queues(seen)
+        in_line = known if known is not None else queue_waits(store, run, workflow, outline, events)
+        every = [_ready_steps(wait, outline) for wait in in_line]
         in_queues = {step for wait in every for step in wait.steps}
         locked = [row for row in alive if waits_for_lock(row)]
         waits += [wait for wait in every if _concerns(wait, wanted)]
@@ -109,6 +119,13 @@ def why(store: Store, run: RunRecord, path: str = "", home: Path | None = None) 
     )
 
 
+def _in_queues(seen: tuple[RunView, Sequence[Wait]] | None) -> list[Wait] | None:
+    """What waits in queues, if the caller has looked."""
+    if seen is None or seen[0].state not in ("running", "queued"):
+        return None
+    return [wait for wait in seen[1] if wait.kind == "queue"]
+
+
 def _order(store: Store, run: RunRecord) -> dict[str, Any]:
     """What workers are to do about a run that no engine has."""
     order = store.orders.of(run.number)
@@ -129,7 +146,7 @@ def _handed_on(wait: PastWait, outline: Outline) -> PastWait:
     return wait
 
 
-def _orphans(run: RunRecord, state: str, home: Path | None) -> dict[str, Any]:
+def _orphans(run: RunRecord, state: str, home: HomeFiles | None) -> dict[str, Any]:
     """Processes of its tasks that still run although its engine is gone."""
     if state != "lost" or home is None:
         return {}
@@ -248,7 +265,7 @@ def _slot_waits(outline: Outline, wanted: Sequence[str], blocked: set[str], exit
     found = []
     asked = [step_of(one) for one in wanted]
     for node in outline.nodes:
-        if node.nested or node.over or any(inside(node.path, one) for one in blocked):
+        if node.nested or node.over or inside_any(node.path, blocked):
             continue
         if not _ready(node, outline) or _too_early(node, outline, exits):
             continue
@@ -278,20 +295,6 @@ def _step_waits(outline: Outline, nodes: Sequence[StepNode], exits: set[str], pa
 
 
 # -- exit handlers ----------------------------------------------------------------------------------------------------
-
-
-def _exits(workflow: Workflow, outline: Outline) -> set[str]:
-    """Paths of the exit handlers, of the workflow and of those that it calls."""
-    by_name = {one.name: {step.name for step in one.on_exit} for one in workflow.definitions}
-    found = set()
-    for node in outline.nodes:
-        action = None if node.parent is None else node.parent.step.action
-        names = (
-            by_name.get(action.name, set()) if isinstance(action, Nested) else {one.name for one in workflow.on_exit}
-        )
-        if node.name in names:
-            found.add(node.path)
-    return found
 
 
 def _unfinished(node: StepNode, outline: Outline, exits: set[str]) -> list[str]:

@@ -37,8 +37,8 @@ CHUNK = 5000
 ROWS = 500
 """Rows in one INSERT: its JSON may not pass 256 MB."""
 TYPES = {
-    **dict.fromkeys(("run", "seq", "attempt", "number", "version", "held", "most", "rank"), "bigint"),
-    **dict.fromkeys(("at", "started", "ended"), "float8"),
+    **dict.fromkeys(("run", "seq", "attempt", "number", "version", "held", "most", "rank", "width"), "bigint"),
+    **dict.fromkeys(("at", "started", "ended", "created"), "float8"),
 }
 """Of columns that are written many rows at a time, where it is not text."""
 MIGRATION = 0x70656E73746F636B
@@ -85,7 +85,9 @@ class Postgres:
 
     def rows(self, name: str, args: Sequence[Any] = ()) -> list[Row]:
         sql = self._sql[name]
-        return self._read(lambda: self._db.execute(sql, args).fetchall())
+        # Of lists with filters the best way depends on the values: a plan that is kept for all of them reads every run.
+        prepare = False if name.startswith("runs_page") else None
+        return self._read(lambda: self._db.execute(sql, args, prepare=prepare).fetchall())
 
     def within(self, name: str, keys: Sequence[Any], *rest: Any) -> list[Row]:
         found: list[Row] = []

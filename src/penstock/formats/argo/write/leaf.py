@@ -62,6 +62,10 @@ def leaf(
         body = {**section("inputs", _inputs(slots)), **section("outputs", outputs), "resource": typed}
     elif isinstance(action, Suspend):
         body = {**section("inputs", _inputs(slots)), **section("outputs", _supplied(step)), **_suspend(action, find)}
+        if action.until not in (None, ""):
+            context.remark(
+                "lost", "Argo cannot wait until a time", step, f"steps.{step.name}.suspend", "Give a duration."
+            )
     else:
         body = _program(context, step, slots, find)
     _published(body, globals_)

@@ -19,6 +19,7 @@ from penstock.formats.argo.write.slots import Varied, varied
 from penstock.formats.argo.write.types import WorkflowTypes, refine
 from penstock.formats.base import Written
 from penstock.formats.report import Report
+from penstock.formats.run_limits import report_run_limits
 from penstock.graph.model import Container, Function, Nested, Outcome, Script, Step, Workflow, edges_of
 
 MANY = 100
@@ -122,6 +123,7 @@ def _remarks(context: WriteContext, workflow: Workflow) -> None:
             context.report.lost(f"{where}enough", message, source=one.source)
         if one.judged_by == "handled":
             _judged(context, one, where)
+    report_run_limits(context.report, workflow, "Argo")
     if workflow.unit is not None:
         message = "Argo starts what it can; reservations are not its business"
         context.report.lost("unit", message, f"penstock gate --unit {workflow.unit.value}", workflow.source)

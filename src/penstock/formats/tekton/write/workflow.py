@@ -21,6 +21,7 @@ from penstock.formats.labels import PRIORITY, QUEUE
 from penstock.formats.pods.names import label
 from penstock.formats.pods.placement import placement_fields
 from penstock.formats.report import Report
+from penstock.formats.run_limits import report_run_limits
 from penstock.formats.tekton.variables import texts_in
 from penstock.formats.tekton.write.flatten import FlatWorkflow, combinations, flatten
 from penstock.formats.tekton.write.names import BAD, PipelineNames
@@ -166,6 +167,7 @@ class _Writer:
             tell.changed("fail_fast", said, "run steps that must go on with tolerates", workflow.source)
         if workflow.parallel is not None:
             tell.lost("parallel", "how many tasks run at a time is not limited", "give them a queue", workflow.source)
+        report_run_limits(tell, workflow, "Tekton")
         if any(one.enough is not None for one in (workflow, *workflow.definitions)):
             said = "a PipelineRun ends when all of it has ended, not when enough has succeeded"
             tell.lost("enough", said, source=workflow.source)

@@ -1,0 +1,28 @@
+"""What of a workflow only a run can know, and other systems want to be told before. Called by their writers."""
+
+from __future__ import annotations
+
+from penstock.formats.report import Report
+from penstock.graph.model import Step, Workflow
+
+
+def report_run_limits(report: Report, workflow: Workflow, target: str) -> None:
+    """Names the limits that are lost, of all its steps."""
+    for one in (workflow, *workflow.definitions):
+        where = "" if one is workflow else f"definitions.{one.name}."
+        for step in (*one.steps, *one.on_exit):
+            _step(report, step, f"{where}steps.{step.name}", target)
+
+
+def _step(report: Report, step: Step, where: str, target: str) -> None:
+    if step.timeout_by is not None:
+        said = f"{target} knows no time limit that is found when it runs"
+        report.lost(f"{where}.timeout_by", said, "Give it a timeout.", step.source)
+    if step.each is None:
+        return
+    if step.each.at_once is not None:
+        said = f"{target} knows no number of tasks at a time that is found when it runs"
+        report.lost(f"{where}.each.at_once", said, "Give the for-each `parallel`.", step.source)
+    if step.each.enough is not None:
+        said = f"{target} goes through all of the for-each, also when it has enough"
+        report.lost(f"{where}.each.enough", said, source=step.source)
