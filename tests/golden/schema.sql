@@ -2,12 +2,17 @@ CREATE INDEX audit_by_person ON audit (person, number);
 CREATE INDEX locks_by_engine ON locks (engine, held);
 CREATE INDEX locks_by_task ON locks (run, task);
 CREATE INDEX locks_in_line ON locks (name, held, rank, run, number);
+CREATE INDEX origins_by_payload ON origins (payload, run);
+CREATE INDEX origins_by_root ON origins (root, run);
+CREATE INDEX outbox_by_run ON outbox (run, number);
 CREATE INDEX outbox_by_state ON outbox (state, next_at);
+CREATE INDEX outbox_due ON outbox (kind, state, next_at);
 CREATE INDEX queue_series_by_age ON queue_series (width, at);
 CREATE INDEX run_usage_by_end ON run_usage (ended);
 CREATE INDEX runs_by_all ON runs (workflow, username, state, number);
 CREATE INDEX runs_by_created ON runs (created);
 CREATE INDEX runs_by_digest ON runs (digest);
+CREATE INDEX runs_by_end ON runs (workflow, state, ended);
 CREATE INDEX runs_by_state ON runs (state, number);
 CREATE INDEX runs_by_user ON runs (username, number);
 CREATE INDEX runs_by_user_state ON runs (username, state, number);
@@ -70,6 +75,14 @@ CREATE TABLE meta (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL
 );
+CREATE TABLE origins (
+    run BIGINT PRIMARY KEY,
+    root BIGINT NOT NULL,
+    parent BIGINT NOT NULL,
+    link TEXT NOT NULL,
+    payload TEXT NOT NULL,
+    attempt BIGINT NOT NULL
+);
 CREATE TABLE outbox (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     run BIGINT NOT NULL,
@@ -79,7 +92,7 @@ CREATE TABLE outbox (
     state TEXT NOT NULL DEFAULT 'new',
     attempts BIGINT NOT NULL DEFAULT 0,
     next_at DOUBLE PRECISION NOT NULL DEFAULT 0
-);
+, key TEXT NOT NULL DEFAULT '', error TEXT NOT NULL DEFAULT '', sender TEXT NOT NULL DEFAULT '', until DOUBLE PRECISION NOT NULL DEFAULT 0, at DOUBLE PRECISION NOT NULL DEFAULT 0);
 CREATE TABLE queue_objects (
     kind TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -132,7 +145,7 @@ CREATE TABLE runs (
     params TEXT NOT NULL,
     options TEXT NOT NULL,
     outputs TEXT
-);
+, error TEXT NOT NULL DEFAULT '');
 CREATE TABLE sign_ins (
     id TEXT PRIMARY KEY,
     until DOUBLE PRECISION NOT NULL
@@ -203,4 +216,4 @@ CREATE TABLE workloads (
     state TEXT NOT NULL,
     document TEXT NOT NULL
 );
--- version 7
+-- version 8

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from penstock.artifacts.values import dumps, loads
 from penstock.backends.base import AttemptEnded
+from penstock.engine import follow
 from penstock.engine.effects import CallOpened, Effect, Emit, Noted, QuotaWanted, StepSettled, TaskSettled
 from penstock.engine.run_state import RunState
 from penstock.engine.steps import Task
@@ -118,6 +119,8 @@ class ActiveRun:
         self.status = "running"
         self.ended: float | None = None
         self.outputs_text: str | None = None
+        self.error_text = ""
+        """What it failed with first, once it has ended."""
         self.owned = True
         """False once the run has ended, or another engine has taken it over."""
         self.progress: dict[str, dict[str, int]] = {}
@@ -217,7 +220,14 @@ class ActiveRun:
         if self.dirty:
             self.dirty = False
             counts = {state: many for state, many in self.counts.items() if many}
-            self.batch.runs[self.number] = (self.seq, self.status, self.ended, _encode(counts), self.outputs_text)
+            self.batch.runs[self.number] = (
+                self.seq,
+                self.status,
+                self.ended,
+                _encode(counts),
+                self.outputs_text,
+                self.error_text,
+            )
 
     # -- what followed from the last facts ----------------------------------------------------------------------------
 
@@ -279,6 +289,22 @@ class ActiveRun:
         if state in ("failed", "errored"):
             self.failed(path, {"state": state, **said})
 
+    def say_error(self) -> None:
+        """When it has ended: note what it failed with."""
+        if self.status in ("failed", "errored"):
+            _, data = self.failures[0] if self.failures else ("", {"state": self.status, "message": self.why})
+            name, message = error_name(data["state"], data), data.get("message", "")
+            self.error_text = f"{name}: {message}" if message else name
+
+    @property
+    def end(self) -> str:
+        """How it has ended, for what follows: its state, or `invalid`."""
+        return (
+            follow.INVALID
+            if self.status == "failed" and any(data.get("invalid") for _, data in self.failures)
+            else self.status
+        )
+
     def failed(self, path: str, data: dict[str, Any]) -> None:
         if len(self.failures) < MOST_FAILURES:
             self.failures.append((path, data))
@@ -337,9 +363,13 @@ def keep_error(task: Task, kind: str, data: Mapping[str, Any]) -> None:
     if "exit_code" in data:
         task.exit_code = data["exit_code"]
     task.error = {
-        "name": TIMED_OUT if data.get("timed_out") else data.get("exception") or kind,
+        "name": error_name(kind, data),
         "message": data.get("message", ""),
     }
+
+
+def error_name(kind: str, data: Mapping[str, Any]) -> str:
+    return TIMED_OUT if data.get("timed_out") else str(data.get("exception") or kind)
 
 
 def left_behind(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from penstock.artifacts.blobs import Blobs
 from penstock.artifacts.values import dumps, load_value, store_value
 from penstock.backends.base import AttemptEnded, BackendContext, BackendFactory, Inbox
 from penstock.backends.environment import for_tasks
+from penstock.engine import follow
 from penstock.engine.active_run import ActiveRun, Route, execution
 from penstock.engine.admission import Admitter
 from penstock.engine.backend_pool import BackendPool
@@ -232,7 +233,7 @@ class Engine:
         record.seq += 1
         batch = self.journal.batch
         batch.events.append((record.number, record.seq, self.now(), "run.retried", "", json.dumps({"by": by})))
-        batch.runs[record.number] = (record.seq, "running", None, json.dumps(record.counts), None)
+        batch.runs[record.number] = (record.seq, "running", None, json.dumps(record.counts), None, "")
         self.journal.begin()
         self._commit()
 
@@ -424,7 +425,11 @@ class Engine:
                 run.status = state.outcome.value
                 run.ended = self.now()
                 why = {"message": state.why} if state.why and run.status != "succeeded" else {}
+                run.say_error()
                 run.log("run.finished", "", json.dumps({"outcome": run.status, **why}))
+                if follow.FOLLOW in run.record.options and not run.dry:
+                    ends = (run.number, run.record.id, run.seq, run.end, run.record.options, run.ended)
+                    self.journal.batch.outbox += follow.rows(*ends)
                 self._drop(run)
                 if self._observer is not None:
                     self._observer.run_ended(run)

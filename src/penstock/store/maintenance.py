@@ -36,6 +36,7 @@ class Maintenance:
             "gc_waiters",
             "gc_requests",
             "gc_outbox",
+            "gc_origin",
             "gc_workloads",
             "gc_locks",
             "gc_tracking",

@@ -27,7 +27,7 @@ VALUES (?, ?, ?, ?, 'stopped', ?, 1, ?, '{}', ?, ?)
 
 -- name: update_run
 -- The fence: an engine that no longer owns the run changes no row here.
-UPDATE runs SET seq = ?, state = ?, ended = ?, counts = ?, outputs = ? WHERE number = ? AND engine = ?
+UPDATE runs SET seq = ?, state = ?, ended = ?, counts = ?, outputs = ?, error = ? WHERE number = ? AND engine = ?
 
 -- name: take_free
 -- Also true for who has it already, so that it may be asked again when the answer was lost.
@@ -40,23 +40,23 @@ UPDATE runs SET engine = ? WHERE number = ? AND (engine = ? OR engine = ?)
 UPDATE runs SET engine = NULL, state = ? WHERE number = ? AND engine = ?
 
 -- name: run
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE id = ?
 
 -- name: run_by_number
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE number = ?
 
 -- name: runs
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_of
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE workflow = ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_in
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE state IN (*) AND (CAST(? AS TEXT) IS NULL OR workflow = ?) AND created >= ?
 ORDER BY number DESC LIMIT ?
 
@@ -155,7 +155,7 @@ SELECT number, run, verb, data FROM requests WHERE run IN (*) AND number > ? ORD
 DELETE FROM requests WHERE number IN (*)
 
 -- name: put_outbox
-INSERT INTO outbox (run, seq, kind, data) VALUES (?, ?, ?, ?)
+INSERT INTO outbox (run, seq, kind, data, key, at, next_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: gc_run
 -- Only a run that nobody works on.
@@ -302,35 +302,35 @@ DELETE FROM tracking WHERE run = ?
 -- Pages of runs: a query for each choice of filters, because each has an index that gives its rows in order. `number >` is what `since`
 -- comes to; see first_since.
 -- name: runs_page
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_workflow
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE workflow = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_user
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE username = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_state
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE state = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_workflow_user
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE workflow = ? AND username = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_workflow_state
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE workflow = ? AND state = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_user_state
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE username = ? AND state = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_workflow_user_state
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
 FROM runs WHERE workflow = ? AND username = ? AND state = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: run_numbers_in
@@ -448,3 +448,47 @@ SELECT count(*) FROM runs WHERE workflow = ?
 -- name: audit_of
 SELECT number, at, person, token, verb, target, status FROM audit WHERE person = ? AND number < ?
 ORDER BY number DESC LIMIT ?
+
+-- name: outbox_due
+SELECT number, run, seq, kind, data, state, attempts, next_at, key, error, sender, until, at
+FROM outbox WHERE kind = ? AND state = 'new' AND next_at <= ? ORDER BY next_at, number LIMIT ?
+
+-- name: take_outbox
+UPDATE outbox SET sender = ?, until = ? WHERE number = ? AND state = 'new' AND sender = ? AND until = ?
+
+-- name: settle_outbox
+UPDATE outbox SET state = ?, attempts = ?, error = ?, next_at = ?, sender = '', until = 0 WHERE number = ? AND state = 'new' AND sender = ?
+
+-- name: free_outbox
+UPDATE outbox SET sender = '', until = 0 WHERE state = 'new' AND sender = ?
+
+-- name: outbox_next
+SELECT min(next_at) FROM outbox WHERE kind = ? AND state = 'new'
+
+-- name: outbox_of
+SELECT number, run, seq, kind, data, state, attempts, next_at, key, error, sender, until, at FROM outbox WHERE number = ?
+
+-- name: outbox_of_run
+SELECT number, run, seq, kind, data, state, attempts, next_at, key, error, sender, until, at FROM outbox WHERE run = ? ORDER BY number
+
+-- name: outbox_page
+SELECT number, run, seq, kind, data, state, attempts, next_at, key, error, sender, until, at
+FROM outbox WHERE state IN (*) AND kind = ? AND number < ? ORDER BY number DESC LIMIT ?
+
+-- name: outbox_again
+UPDATE outbox SET state = 'new', next_at = ?, sender = '', until = 0 WHERE number = ? AND state <> 'new'
+
+-- name: put_origin
+INSERT INTO origins (run, root, parent, link, payload, attempt) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: origin
+SELECT run, root, parent, link, payload, attempt FROM origins WHERE run = ?
+
+-- name: origins_of_root
+SELECT run, root, parent, link, payload, attempt FROM origins WHERE root = ? ORDER BY run
+
+-- name: origins_of_payload
+SELECT run, root, parent, link, payload, attempt FROM origins WHERE payload = ? ORDER BY run
+
+-- name: gc_origin
+DELETE FROM origins WHERE run = ?

@@ -62,6 +62,24 @@ class RunRecord:
     """Tasks by state."""
     outputs: dict[str, Any] | None = None
     user: str = ""
+    error: str = ""
+    """What it failed with first, `TimeoutError: …`; empty if it has not failed."""
+
+
+class Origin(NamedTuple):
+    """Which run a run follows from, and what it works on."""
+
+    run: int = 0
+    root: int = 0
+    """The run that it all began with. 0, when it is recorded: itself."""
+    parent: int = 0
+    """The run whose end made this one; 0: none did."""
+    link: str = ""
+    """Its place in a chain."""
+    payload: str = ""
+    """The id of its payload."""
+    attempt: int = 0
+    """Of the payload, from 1."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -201,9 +219,9 @@ class WriteBatch:
     served: list[tuple[str, int, str]] = field(default_factory=list)
     """(key, run, task): these no longer wait."""
     runs: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    """run -> (seq, state, ended, counts as JSON text, outputs as JSON text or None)"""
-    outbox: list[tuple[int, int, str, str]] = field(default_factory=list)
-    """(run, seq, kind, data as JSON text): to be delivered to somebody else, exactly once recorded."""
+    """run -> (seq, state, ended, counts as JSON text, outputs as JSON text or None, error)"""
+    outbox: list[tuple[int, int, str, str, str, float, float]] = field(default_factory=list)
+    """(run, seq, kind, data as JSON text, key, at, due): what a courier is to do, recorded exactly once. See outbox."""
     handled: list[int] = field(default_factory=list)
     """Numbers of requests that are done with."""
     workloads: dict[str, tuple[str, int, int, str, str, str]] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.store.drivers.base import Row
-from penstock.store.records import Event, RunRecord, RunRequest, TaskRow
+from penstock.store.records import Event, Origin, RunRecord, RunRequest, TaskRow
 from penstock.store.session import CHUNK, Session
 
 NO_LIMIT = 1 << 62
@@ -39,8 +39,10 @@ class RunRepository:
         user: str,
         now: float,
         tracked: tuple[str, str] | None = None,
+        origin: Origin | None = None,
     ) -> RunRecord:
-        """A new run with its first event. No engine owns it yet. `tracked`: a tracking server is to be told of it, (url, experiment)."""
+        """A new run with its first event. No engine owns it yet. `tracked`: a tracking server is to be told of it, (url, experiment).
+        `origin`: what it works on or follows from; its root 0 is the run itself."""
         params_text, options_text = dump(params), dump(options)
 
         def work() -> RunRecord:
@@ -52,6 +54,8 @@ class RunRepository:
             self._db.write("put_event", (number, 1, now, "run.submitted", "", data))
             if tracked is not None:
                 self._db.write("put_tracking", (number, *tracked))
+            if origin is not None:
+                self._db.write("put_origin", (number, origin.root or number, *origin[2:]))
             made = self.by_number(number)
             assert made is not None
             return made
@@ -125,6 +129,18 @@ class RunRepository:
     def numbers_in(self, state: str) -> list[int]:
         """Of the runs whose record has this state."""
         return [number for (number,) in self._db.rows("run_numbers_in", (state,))]
+
+    def origin(self, run: int) -> Origin | None:
+        """None: it follows from no other run, and has no payload."""
+        return next((Origin(*row) for row in self._db.rows("origin", (run,))), None)
+
+    def origins_of_root(self, root: int) -> list[Origin]:
+        """The runs that began with this one, in their order, itself included if others followed it as part of a chain."""
+        return [Origin(*row) for row in self._db.rows("origins_of_root", (root,))]
+
+    def origins_of_payload(self, payload: str) -> list[Origin]:
+        """Its attempts, in their order."""
+        return [Origin(*row) for row in self._db.rows("origins_of_payload", (payload,))]
 
     def take(self, run: int, engine: str, expected: str | None) -> bool:
         """Makes `engine` the owner if `expected` is (None: nobody), or if it is the owner already."""
@@ -210,7 +226,9 @@ class RunRepository:
 
 
 def _run(row: Row) -> RunRecord:
-    number, id, workflow, digest, state, created, ended, seq, engine, user, counts, params, options, outputs = row
+    number, id, workflow, digest, state, created, ended, seq, engine, user, counts, params, options, outputs, error = (
+        row
+    )
     return RunRecord(
         number=number,
         id=id,
@@ -226,6 +244,7 @@ def _run(row: Row) -> RunRecord:
         counts=json.loads(counts),
         outputs=None if outputs is None else json.loads(outputs),
         user=user,
+        error=error,
     )
 
 

@@ -17,6 +17,7 @@ from penstock.store.locks import LockRepository
 from penstock.store.maintenance import Maintenance
 from penstock.store.migrate import migrate, version
 from penstock.store.orders import OrderRepository
+from penstock.store.outbox import OutboxRepository
 from penstock.store.peers import PeerRepository
 from penstock.store.queues import QueueRepository
 from penstock.store.results import PendingClaims, ResultRepository
@@ -64,6 +65,7 @@ class Store:
         self.locks = LockRepository(session, lock_policy)
         self.queues = QueueRepository(session)
         self.peers = PeerRepository(session, self.queues)
+        self.outbox = OutboxRepository(session)
         self.tracking = TrackingRepository(session)
         self.orders = OrderRepository(session)
         self.tokens = TokenRepository(session)
