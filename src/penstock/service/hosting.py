@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.engine.active_run import ActiveRun
 from penstock.engine.engine import Engine
@@ -27,6 +27,16 @@ if TYPE_CHECKING:
 
 Start = Callable[[Engine, Store], ActiveRun]
 """Starts or continues a run; called in the thread of the engine."""
+
+
+class Beside(Protocol):
+    """Is ended with the engine."""
+
+    def close(self) -> None:
+        """Finish what is due."""
+        ...
+
+    def stop(self) -> None: ...
 
 
 def _machine() -> list[Any]:
@@ -74,6 +84,8 @@ class Host:
         self.failure: BaseException | None = None
         """What ended the engine."""
         self.sender: Sender | None = None
+        self.beside: Beside | None = None
+        """What acts on the ends of runs while the engine is there."""
         self._ready = threading.Event()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -130,14 +142,13 @@ class Host:
 
     def interrupt(self) -> None:
         """Let running tasks finish, start nothing more."""
-        if self._thread is None and self.sender is not None:
-            self.sender.stop()
+        if self._thread is None:
+            self._stop_telling()
         self._tell(lambda engine: engine.interrupt())
 
     def abandon(self) -> None:
         """End running tasks now."""
-        if self.sender is not None:
-            self.sender.stop()
+        self._stop_telling()
         self._tell(lambda engine: engine.abandon())
 
     def cancel(self, live: ActiveRun, now: bool = False) -> None:
@@ -145,8 +156,11 @@ class Host:
         self._tell(lambda engine: engine.later(lambda: engine.cancel(live, "cancelled", now)))
 
     def close(self) -> None:
-        """Return when all runs have ended and the engine with them, and the tracking server has been told, if it answers."""
+        """Return when all runs have ended and the engine with them, what follows from them has been tried, and the tracking server has been
+        told, if it answers."""
         self.end()
+        if self.beside is not None:
+            self.beside.close()
         if self.sender is not None:
             self.sender.close()
 
@@ -164,6 +178,11 @@ class Host:
             return None
         with stores.open_or_create(self.settings) as store:
             return self.sender.told(store, run)
+
+    def _stop_telling(self) -> None:
+        for one in (self.sender, self.beside):
+            if one is not None:
+                one.stop()
 
     def _tell(self, what: Callable[[Engine], None]) -> None:
         """Call this in the thread of the engine, if there still is one."""

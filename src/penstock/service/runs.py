@@ -15,6 +15,7 @@ from penstock import rights
 from penstock.engine.active_run import ActiveRun
 from penstock.engine.blueprint import blueprints
 from penstock.engine.engine import Engine
+from penstock.engine.follow import FOLLOW
 from penstock.errors import Problem
 from penstock.plan.make import uninterrupted
 from penstock.service import secrets
@@ -92,7 +93,7 @@ def begin(host: Host, submission: Submission, functions: Functions, again: bool 
         run = run or submission.record(store)
         return engine.adopt(own(store, engine.me.id, run), ready, submission.params)
 
-    return HostedRun(host, host.take(start, functions))
+    return _hosted(host, host.take(start, functions))
 
 
 def go_on(
@@ -120,7 +121,17 @@ def go_on(
             engine.resume(live, path, outputs)
         return live
 
-    return HostedRun(host, host.take(start))
+    return _hosted(host, host.take(start))
+
+
+def _hosted(host: Host, live: ActiveRun) -> HostedRun:
+    """What follows from its end is done beside the engine."""
+    if FOLLOW in live.record.options and host.beside is None:
+        from penstock.service.couriers import Couriers
+
+        host.beside = Couriers(host.settings)
+        host.beside.start()
+    return HostedRun(host, live)
 
 
 def own(store: Store, engine: str, run: RunRecord) -> RunRecord:

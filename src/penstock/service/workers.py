@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from penstock.errors import Problem, StoreError, UserError
 from penstock.service import runs, stores, work
+from penstock.service.couriers import Couriers
 from penstock.service.hosting import Host
 from penstock.service.run_records import RunConflict
 from penstock.settings import Settings
@@ -46,12 +47,14 @@ class Worker:
         self._broken: dict[int, BaseException] = {}
         """Runs whose engine has failed -> with what."""
         self._watch = liveness.Watch()
+        self._couriers = Couriers(settings, say=say)
         self._stopping = threading.Event()
         self._news = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="penstock worker", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        self._couriers.start()
 
     def nudge(self) -> None:
         """There is something new."""
@@ -61,6 +64,7 @@ class Worker:
         """Take nothing more, and let running tasks finish. Their runs are left to other workers."""
         self._stopping.set()
         self._news.set()
+        self._couriers.stop()
         for host in list(self._hosts.values()):
             host.interrupt()
 
@@ -173,6 +177,7 @@ class Worker:
         host = self._hosts.get(key)
         if host is None or host.failure is not None:
             host = self._hosts[key] = Host(self.settings, dict(key))
+            host.beside = self._couriers
         try:
             return runs.go_on(host, run.id, **given)
         except UserError:

@@ -2,5 +2,7 @@
 
 A row is written in the transaction of the fact that it follows from (engine.follow), so it is there exactly once, whatever dies. Parts:
 
-    courier    a thread that takes the rows of one kind and has them done. Made by service.hosting and service.workers
+    courier    a thread that takes the rows of one kind and has them done
+
+Which kinds there are says service.couriers.
 """

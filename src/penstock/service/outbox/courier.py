@@ -1,4 +1,5 @@
-"""A thread that takes the rows of one kind from the outbox, and has them done. Made by service.hosting beside an engine, and by workers.
+"""A thread that takes the rows of one kind from the outbox, and has them done. Made by service.couriers, beside an
+engine or a worker.
 
 It shares nothing with the engine but the store, on a connection of its own. Any number of couriers may work on one store: a row belongs to one
 of them at a time. If this process ends, what is left is done by the next one.

@@ -1,0 +1,43 @@
+"""The deliveries that there are, and the couriers of a process. Called by service.runs and service.workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.service.outbox.courier import Courier, Delivery
+from penstock.settings import Settings
+
+Execute = Callable[[int], None]
+"""Executes a run that a delivery has recorded, by its number, in this process. Without it, the run has an order, and a worker executes it."""
+
+
+def deliveries(settings: Settings, execute: Execute | None) -> list[Delivery]:
+    """One for each kind of row."""
+    return []
+
+
+class Couriers:
+    """Those of one process, one for each kind of row. `say`: is told of faults."""
+
+    def __init__(
+        self, settings: Settings, execute: Execute | None = None, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self._couriers = [Courier(settings, delivery, say) for delivery in deliveries(settings, execute)]
+
+    def start(self) -> None:
+        for courier in self._couriers:
+            courier.start()
+
+    def look(self) -> None:
+        """There may be something new."""
+        for courier in self._couriers:
+            courier.look()
+
+    def close(self) -> None:
+        """Returns when what is due has been tried once, or it takes too long."""
+        for courier in self._couriers:
+            courier.close()
+
+    def stop(self) -> None:
+        for courier in self._couriers:
+            courier.stop()
