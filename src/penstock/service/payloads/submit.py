@@ -107,7 +107,7 @@ def submit(
             noted(run)
         return run
 
-    label = (request.label or _label(request.payload))[:LABEL]
+    label = _label(request)
     found = store.payloads.submit(id, workflow.name, label, version, why, create, now, submission.person)
     return SubmittedPayload(*found)
 
@@ -122,6 +122,8 @@ def by_reference(submission: Submission, name: str, blobs: Blobs) -> None:
             submission.options[BY_REFERENCE] = [name]
 
 
-def _label(payload: Any) -> str:
-    found = payload.get("id") if type(payload) is dict else None
-    return found if isinstance(found, str) else ""
+def _label(request: PayloadRequest) -> str:
+    """Only what both databases take."""
+    found = request.payload.get("id") if type(request.payload) is dict else ""
+    text = request.label or (found if isinstance(found, str) else "")
+    return text[:LABEL].replace("\0", "").encode(errors="replace").decode()
