@@ -28,6 +28,7 @@ from penstock.errors import Source
 from penstock.expressions.parse import Expr, references
 from penstock.expressions.template import Template
 from penstock.expressions.types import ANY, Type
+from penstock.graph.callback import Callback
 
 Value = Any
 """JSON data whose leaves may also be Expr or Template."""
@@ -454,6 +455,8 @@ class Workflow:
     """As soon as this much of it has succeeded, the workflow has: nothing more starts, and what runs is stopped."""
     locks: tuple[Lock, ...] = ()
     """Held while it runs."""
+    callbacks: tuple[Callback, ...] = ()
+    """Requests that are sent when it has ended. Of the root alone."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Like `Step.extra`, for the document around the steps."""
     definitions: tuple[Workflow, ...] = ()
