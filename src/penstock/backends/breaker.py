@@ -47,7 +47,7 @@ def is_open(state: Breaker, now: float) -> bool:
 
 
 def sent(state: Breaker, limits: BreakerLimits, now: float) -> Breaker:
-    space = 0.0 if state.rate >= limits.most else 1.0 / state.rate
+    space = _space(state.rate, limits)
     probe = limits.after and state.failures >= limits.after
     # A probe of which nothing is heard again holds up others only for a while.
     until = now + limits.open_for if probe else state.until
@@ -67,4 +67,8 @@ def failed(state: Breaker, limits: BreakerLimits, now: float, probe: bool = True
     if opens and (not is_open(state, now) or (probe and state.failures >= limits.after)):
         trips += 1
         until = now + min(limits.longest, limits.open_for * 2.0 ** min(trips - 1, 60))
-    return Breaker(rate, failures, trips, until, max(state.next_at, now + 1.0 / rate))
+    return Breaker(rate, failures, trips, until, max(state.next_at, now + _space(rate, limits)))
+
+
+def _space(rate: float, limits: BreakerLimits) -> float:
+    return 0.0 if rate >= limits.most else 1.0 / rate

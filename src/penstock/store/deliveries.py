@@ -90,3 +90,7 @@ class DeliveryRepository:
         """How many rows of a run are still to be delivered, and when the first of them is due."""
         many, due = self._db.rows("outbox_left", (run, kind))[0]
         return int(many), float(due or 0.0)
+
+    def counts(self, kind: str) -> dict[str, int]:
+        """State -> rows of this kind."""
+        return {str(state): int(many) for state, many in self._db.rows("outbox_counts", (kind,))}

@@ -512,3 +512,6 @@ SELECT count(*), min(next_at) FROM outbox WHERE run = ? AND kind = ? AND state =
 
 -- name: gc_deliveries
 DELETE FROM deliveries WHERE outbox IN (SELECT number FROM outbox WHERE run = ? AND state <> 'new')
+
+-- name: outbox_counts
+SELECT state, count(*) FROM outbox WHERE kind = ? GROUP BY state

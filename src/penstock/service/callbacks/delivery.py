@@ -87,7 +87,7 @@ class Sent(NamedTuple):
 
 
 class CallbackDelivery:
-    """A Delivery. `now`, `draw`, `sender`: for tests."""
+    """A Delivery. `now`, `clock`, `draw`, `sender`: for tests. `clock`: by which receivers are spared."""
 
     kind = KIND
 
@@ -95,12 +95,14 @@ class CallbackDelivery:
         self,
         settings: Settings,
         now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
         sender: Sender | None = None,
         limits: BreakerLimits = LIMITS,
     ) -> None:
         self._settings = settings
         self._now = now
+        self.clock = clock
         self._draw = draw
         self._sender = sender or Sender(guard_of(settings))
         self._limits = limits
@@ -110,7 +112,11 @@ class CallbackDelivery:
     def deliver(self, store: Store, entries: Sequence[OutboxEntry]) -> None:
         jobs = _Prepared(self, store, entries).jobs()
         if jobs:
-            _Round(self, store, jobs).run()
+            self._sender.keep()
+            try:
+                _Round(self, store, jobs).run()
+            finally:
+                self._sender.close()
 
     @cached_property
     def blobs(self) -> Blobs:
@@ -143,14 +149,14 @@ class CallbackDelivery:
         state = self.breaker_of(origin)
         while len(self._breakers) >= KNOWN and origin not in self._breakers:
             del self._breakers[next(iter(self._breakers))]
-        self._breakers[origin] = breaker.sent(state, self._limits, self._now())
+        self._breakers[origin] = breaker.sent(state, self._limits, self.clock())
         return bool(self._limits.after) and state.failures >= self._limits.after
 
     def heard(self, sent: Sent) -> None:
         """An answer that is final is a receiver that works."""
         state = self.breaker_of(sent.origin)
         self._breakers[sent.origin] = (
-            breaker.failed(state, self._limits, self._now(), sent.probe)
+            breaker.failed(state, self._limits, self.clock(), sent.probe)
             if sent.verdict.then == RETRY
             else breaker.succeeded(state, self._limits)
         )
@@ -209,7 +215,8 @@ class _Prepared:
                 jobs.append(found)
             elif found is not None:
                 settled.append(found)
-        self._store.deliveries.record(settled)
+        if settled:
+            self._store.deliveries.record(settled)
         return jobs
 
     def _one(self, entry: OutboxEntry) -> Job | Delivered | None:
@@ -282,7 +289,8 @@ class _Round:
         try:
             while self._lanes or any(self._flying.values()):
                 wait = self._start()
-                self._collect(wait)
+                if self._lanes or any(self._flying.values()):
+                    self._collect(wait)
                 if time.monotonic() > self._until:
                     break
             self._give_back()
@@ -292,13 +300,13 @@ class _Round:
 
     def _start(self) -> float:
         """Start what may be. Returns in how many seconds more may be."""
-        now, wait = self._delivery.now(), SOON
+        now, wait = self._delivery.clock(), SOON
         for origin in list(self._lanes):
             lane = self._lanes[origin]
             while lane and self._flying[origin] < OF_ONE and sum(self._flying.values()) < THREADS:
                 due = breaker.due(self._delivery.breaker_of(origin))
                 if due > now + SOON:
-                    self._put_off(origin, lane, due)
+                    self._put_off(origin, lane, due - now)
                     break
                 if due > now:
                     wait = min(wait, due - now)
@@ -342,12 +350,13 @@ class _Round:
             self._record()
 
     def _record(self) -> None:
-        self._store.deliveries.record(self._settled)
-        self._settled = []
+        if self._settled:
+            self._store.deliveries.record(self._settled)
+            self._settled = []
 
-    def _put_off(self, origin: Origin, lane: deque[Job], due: float) -> None:
+    def _put_off(self, origin: Origin, lane: deque[Job], wait: float) -> None:
         """The receiver is left alone: what is for it comes again when it may be asked, one after another."""
-        state = self._delivery.breaker_of(origin)
+        state, due = self._delivery.breaker_of(origin), self._delivery.now() + wait
         for place, job in enumerate(lane):
             error = (
                 job.entry.error or f"{origin} has failed {state.failures} times in a row and is left alone for a while"

@@ -72,7 +72,13 @@ class Sender:
         self._clock = clock
         self._lock = threading.Lock()
         self._idle: dict[Origin, list[tuple[float, _Line]]] = defaultdict(list)
+        self._keeps = False
         self._tls: ssl.SSLContext | None = None
+
+    def keep(self) -> None:
+        """Until `close`, connections are used again."""
+        with self._lock:
+            self._keeps = True
 
     def send(self, request: SealedRequest, timeout: float, whole: bool = False) -> Answer:
         """`whole`: the body of the answer matters. Raises NotSent."""
@@ -92,6 +98,7 @@ class Sender:
 
     def close(self) -> None:
         with self._lock:
+            self._keeps = False
             lines = [line for idle in self._idle.values() for _, line in idle]
             self._idle.clear()
         for line in lines:
@@ -145,10 +152,11 @@ class Sender:
         found: dict[str, str] = {}
         for name, value in response.headers.items():
             found[name.lower()] = f"{found[name.lower()]}, {value}" if name.lower() in found else value
-        if complete and not response.will_close:
-            with self._lock:
+        with self._lock:
+            kept = self._keeps and complete and not response.will_close
+            if kept:
                 self._idle[origin].append((self._clock(), line))
-        else:
+        if not kept:
             line.close()
         return Answer(response.status, found, data, complete)
 

@@ -38,7 +38,7 @@ ROWS = 500
 """Rows in one INSERT: its JSON may not pass 256 MB."""
 TYPES = {
     **dict.fromkeys(("run", "seq", "attempt", "number", "version", "held", "most", "rank", "width"), "bigint"),
-    **dict.fromkeys(("at", "started", "ended", "created"), "float8"),
+    **dict.fromkeys(("at", "started", "ended", "created", "next_at"), "float8"),
 }
 """Of columns that are written many rows at a time, where it is not text."""
 MIGRATION = 0x70656E73746F636B
