@@ -9,7 +9,7 @@ import click
 from penstock.cli.commands import options
 
 if TYPE_CHECKING:
-    from penstock.service.callbacks.records import CallbackRow
+    from penstock.service.callback_records import CallbackRow
 
 
 @click.group(invoke_without_command=True)
