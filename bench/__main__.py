@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from bench import (
     admission,
+    callbacks,
     controller,
     formats,
     kubernetes,
@@ -35,6 +36,7 @@ PARTS = {
         admission,
         server,
         serving,
+        callbacks,
         testbed,
         controller,
         kubernetes,

@@ -67,13 +67,14 @@ class CallbackRequest(NamedTuple):
     key: str
     secret: str = ""
     """The name of the key that signs it."""
-    plain: bool = False
-    """The body is text, not data."""
+    private: bool = False
+    """May the body hold secrets? Otherwise nobody looks for them in what may be a million values."""
 
     @property
     def names(self) -> set[str]:
         """The secrets that it needs."""
-        found = {name for one in secrets_in([self.headers, self.body]) for name in one.names}
+        places = [self.headers, self.body] if self.private else [self.headers]
+        found = {name for one in secrets_in(places) for name in one.names}
         return found | ({self.secret} if self.secret else set())
 
 
@@ -142,7 +143,8 @@ def request_of(callback: Callback, run: EndedRun, key: str, item: Any = NO_ITEM)
     if callback.method in ("GET", "DELETE") and callback.body is None:
         body = None
     path = path_of(callback.secret.node) if callback.secret is not None else None
-    return CallbackRequest(callback.method, url, headers, body, key, path[1] if path else "", isinstance(body, str))
+    private = any(ROOT in expr.text for expr in expressions(callback.body))
+    return CallbackRequest(callback.method, url, headers, body, key, path[1] if path else "", private)
 
 
 def default_body(callback: Callback, run: EndedRun, item: Any = NO_ITEM) -> dict[str, Any]:
@@ -154,26 +156,27 @@ def default_body(callback: Callback, run: EndedRun, item: Any = NO_ITEM) -> dict
         "error": run.error or None,
         "started": run.started,
         "ended": run.ended,
-        "outputs": dict(run.outputs),
         "lineage": run.lineage,
     }
-    return found if item is NO_ITEM else {**found, "item": item}
+    # Not all outputs in the request for each of a thousand items: most of them are those items.
+    return {**found, "outputs": dict(run.outputs)} if item is NO_ITEM else {**found, "item": item}
 
 
 def sealed(request: CallbackRequest, texts: Mapping[str, str], now: float) -> SealedRequest:
     """With the texts of its secrets in place, and its signature. Raises CannotRender."""
     own = {name: _header(name, value, texts) for name, value in request.headers.items()}
-    data = None if request.body is None else _data(filled(request.body, texts))
+    body = filled(request.body, texts) if request.private else request.body
+    data = None if body is None else _data(body)
     if data is not None and len(data) > LARGEST:
         raise CannotRender(f"its body has {len(data):,} bytes; at most {LARGEST:,} are sent: send the URL of a file")
     headers = {"User-Agent": "penstock", "Accept": "*/*", KEY: request.key}
     if data is not None:
-        headers["Content-Type"] = "text/plain; charset=utf-8" if request.plain else "application/json"
+        headers["Content-Type"] = "text/plain; charset=utf-8" if isinstance(body, str) else "application/json"
     written = {name.lower() for name in own}
     headers = {name: value for name, value in headers.items() if name.lower() not in written}
     if request.secret:
         own[SIGNATURE] = signature(texts[request.secret], int(now), data or b"")
-    return SealedRequest(request.method, request.url, headers, own, data, any(True for _ in secrets_in(request.body)))
+    return SealedRequest(request.method, request.url, headers, own, data, request.private)
 
 
 def signature(secret: str, at: int, data: bytes) -> str:
