@@ -41,6 +41,7 @@ VALUES = {
     "name": "nowhere",
     "verb": "hold",
     "query": "engines",
+    "number": "1",
     "name:path": "nowhere",
 }
 
