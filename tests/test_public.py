@@ -8,10 +8,13 @@ import sys
 import penstock
 
 PUBLIC = {
+    "AnswerRule",
     "ArgoRunner",
     "Backoff",
     "BaseJob",
     "Cache",
+    "Callback",
+    "CallbackRetry",
     "Client",
     "ContainerJob",
     "FunctionJob",

@@ -39,6 +39,15 @@ CREATE TABLE counters (
     name TEXT PRIMARY KEY,
     value BIGINT NOT NULL
 );
+CREATE TABLE deliveries (
+    outbox BIGINT NOT NULL,
+    attempt BIGINT NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    status BIGINT NOT NULL,
+    error TEXT NOT NULL,
+    seconds DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (outbox, attempt)
+);
 CREATE TABLE engines (
     id TEXT PRIMARY KEY,
     host TEXT NOT NULL,
@@ -236,4 +245,4 @@ CREATE TABLE workloads (
     state TEXT NOT NULL,
     document TEXT NOT NULL
 );
--- version 9
+-- version 10

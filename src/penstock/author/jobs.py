@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any, Self, Unpack
 
 from penstock.author.errors import author_error, author_line
-from penstock.author.options import FOR_JOBS, JobOptions, dedented, locks_of, seconds, step_fields
+from penstock.author.options import FOR_JOBS, JobOptions, callbacks_of, dedented, locks_of, seconds, step_fields
 from penstock.author.values import Computed, Reference, SingleValue, WorkflowParam, to_object_condition, to_value
 from penstock.errors import AuthorError, Problem, nearest
 from penstock.expressions import types
@@ -454,6 +454,7 @@ class Workflow(Authored):
         uses: Iterable[Authored] = (),
         extra: Mapping[str, Any] | None = None,
         labels: Mapping[str, str] | None = None,
+        callbacks: Sequence[Any] = (),
         doc: str = "",
     ) -> None:
         self.name = name
@@ -484,6 +485,7 @@ class Workflow(Authored):
             enough=enough,
             locks=locks_of(locks),
             payload=payload,
+            callbacks=callbacks_of(callbacks),
             extra=dict(extra or {}),
             definitions=gather(itertools.chain(jobs, exits, (one.as_job() for one in uses))),
             labels=dict(labels or {}),

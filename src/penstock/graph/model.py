@@ -28,6 +28,7 @@ from penstock.errors import Source
 from penstock.expressions.parse import Expr, references
 from penstock.expressions.template import Template
 from penstock.expressions.types import ANY, Type
+from penstock.graph.callback import Callback
 
 Value = Any
 """JSON data whose leaves may also be Expr or Template."""
@@ -470,6 +471,8 @@ class Workflow:
     """Held while it runs."""
     payload: PayloadIdentity | None = None
     """Only of the root."""
+    callbacks: tuple[Callback, ...] = ()
+    """Requests that are sent when it has ended. Of the root alone."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Like `Step.extra`, for the document around the steps."""
     definitions: tuple[Workflow, ...] = ()

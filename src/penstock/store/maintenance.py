@@ -35,6 +35,7 @@ class Maintenance:
             "gc_tasks",
             "gc_waiters",
             "gc_requests",
+            "gc_deliveries",
             "gc_outbox",
             "gc_origin",
             "gc_payload_events",

@@ -158,8 +158,9 @@ DELETE FROM requests WHERE number IN (*)
 INSERT INTO outbox (run, seq, kind, data, key, at, next_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: gc_run
--- Only a run that nobody works on.
+-- Only a run that nobody works on, and of which nobody is to be told any more: what a callback says is in its record.
 DELETE FROM runs WHERE number = ? AND engine IS NULL
+AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.run = runs.number AND outbox.kind = 'callback' AND outbox.state = 'new')
 
 -- name: gc_events
 DELETE FROM events WHERE run = ?
@@ -553,3 +554,25 @@ DELETE FROM payload_events WHERE payload IN (SELECT id FROM payloads WHERE run =
 
 -- name: gc_payload
 DELETE FROM payloads WHERE run = ?
+
+-- Callbacks: what is delivered of the outbox, and every try. ----------------------------------------------------------
+
+-- name: put_delivery
+-- Once: another courier may have recorded the same attempt.
+INSERT INTO deliveries (outbox, attempt, at, status, error, seconds) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+
+-- name: deliveries_of
+SELECT outbox, attempt, at, status, error, seconds FROM deliveries WHERE outbox = ? ORDER BY attempt
+
+-- name: outbox_anew
+-- A row that is dead or done is tried once more, by somebody's wish: with all its attempts before it.
+UPDATE outbox SET state = 'new', next_at = ?, data = ?, sender = '', until = 0 WHERE number = ? AND state <> 'new'
+
+-- name: outbox_left
+SELECT count(*), min(next_at) FROM outbox WHERE run = ? AND kind = ? AND state = 'new'
+
+-- name: gc_deliveries
+DELETE FROM deliveries WHERE outbox IN (SELECT number FROM outbox WHERE run = ? AND state <> 'new')
+
+-- name: outbox_counts
+SELECT state, count(*) FROM outbox WHERE kind = ? GROUP BY state

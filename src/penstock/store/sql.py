@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
+from penstock.store.deliveries import DeliveryRepository
 from penstock.store.drivers import base
 from penstock.store.drivers.base import Driver, Row
 from penstock.store.journal import JournalRepository
@@ -68,6 +69,7 @@ class Store:
         self.peers = PeerRepository(session, self.queues)
         self.outbox = OutboxRepository(session)
         self.payloads = PayloadRepository(session)
+        self.deliveries = DeliveryRepository(session, self.outbox)
         self.tracking = TrackingRepository(session)
         self.orders = OrderRepository(session)
         self.tokens = TokenRepository(session)
