@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.formats.documents import Document, Library
     from penstock.graph.model import Workflow
 
-TARGETS = ("argo", "tekton", "jobset", "job", "penstock", "python", "mermaid", "dot")
+TARGETS = ("argo", "tekton", "jobset", "job", "asl", "penstock", "python", "mermaid", "dot")
 """For the help. Formats of other packages come on top: see formats.registry."""
 OPENING = "something must open these gates, or the workflow waits for ever. penstock gate --help says how; a cluster with the controller of Penstock needs no gates written: it queues what has the label"
 """For everything that Kueue does not open by itself."""
