@@ -84,6 +84,11 @@ class Loaded(dict[str, Any]):
         return super().__getitem__(name)
 
 
+def holds_stored(values: Mapping[str, Any]) -> bool:
+    """May there be values of the artifact store among them?"""
+    return any(type(value) is Stored or (type(value) is list and Stored in map(type, value)) for value in values.values())
+
+
 def loaded(values: Mapping[str, Any], fetch: Fetch) -> Loaded:
     found = Loaded(values)
     found.fetch = fetch
@@ -433,6 +438,10 @@ def _passed_on(node: Node, scope: Mapping[str, Any]) -> Any:
         outputs = scope["steps"].get(path[1], {}).get("outputs")
         if isinstance(outputs, Loaded) and path[3] in outputs:
             return outputs.raw(path[3])
+    if path is not None and len(path) == 2 and path[0] == "params":
+        params = scope.get("params")
+        if isinstance(params, Loaded) and path[1] in params:
+            return params.raw(path[1])
     return evaluate(node, scope)
 
 

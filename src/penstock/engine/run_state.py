@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final
 
-from penstock.engine.blueprint import Blueprint, loaded
+from penstock.engine.blueprint import Blueprint, holds_stored, loaded
 from penstock.engine.effects import (
     CallFailed,
     CallOpened,
@@ -226,6 +226,8 @@ class RunState:
         self, blueprint: Blueprint, params: dict[str, Any], prefix: str, step_prefix: str, owner: Task | None
     ) -> WorkflowScope:
         scope = WorkflowScope(blueprint, params, prefix, step_prefix, owner, self.run)
+        if holds_stored(params):  # a large value: what looks into it needs more than its name
+            scope.view["params"] = loaded(params, self.values.fetch)
         self.scopes[prefix] = scope
         return scope
 

@@ -257,7 +257,7 @@ class _Machine:
             held = {name: marked(f"${name}") for name in inner.assigned}
             branches.append(inner.machine(f"{_first(row)}-done", held))
             assigned |= {name: marked(f"$states.result[{number}].{name}") for name in inner.assigned}
-        state: dict[str, Any] = {"Type": "Parallel", "Branches": branches}
+        state: dict[str, Any] = {"Type": "Parallel", "Branches": branches, "Output": {}}
         chain.add(f"{_first(block.rows[0])}-beside", {**state, **({"Assign": assigned} if assigned else {})})
         chain.assigned += assigned
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.expressions.evaluate import resolve
@@ -63,10 +63,23 @@ class StepWriter:
 
     def write(self, chain: Chain) -> None:
         """Adds its states."""
+        self._files()
         try:
             self._guarded(chain)
         except Unwritten as error:
             self.scope.unwritten(self.step, "", error)
+
+    def _files(self) -> None:
+        """A file, or an object of Python, is no JSON: it is not carried from state to state."""
+        step = self.step
+        bad = [name for name, kind in self.scope.outputs(step).items() if _is_no_json(kind)]
+        if bad and self.record.variable is not None:
+            why = "is a file or an object of Python, and states hand on JSON"
+            self.scope.refuse(step, f".outputs.{bad[0]}", f"the output {bad[0]} {why}")
+        elif bad:
+            self.step = replace(step, outputs=tuple(one for one in step.outputs if one.name not in bad))
+            said = f"the output {', '.join(bad)} is no JSON, and is not kept"
+            self.scope.shared.report.lost(self.scope.where(step, ".outputs"), said, source=step.source)
 
     # -- does it run? -------------------------------------------------------------------------------------------------
 
@@ -320,6 +333,7 @@ class StepWriter:
     def _add(self, chain: Chain, name: str, state: dict[str, Any], record: Recorded | None = None) -> str:
         """A state that may fail."""
         kept = record or self.record
+        state["Output"] = {}  # what is read later is in its record: the data between states stays small
         if not kept.caught:
             return chain.add(name, state)
         error = {"name": marked("$states.errorOutput.Error"), "message": marked("$states.errorOutput.Cause")}
@@ -361,6 +375,10 @@ def _action_values(step: Step) -> list[Any]:
     from penstock.graph.model import action_values
 
     return [value for _, value in action_values(step.action)]
+
+
+def _is_no_json(kind: Type) -> bool:
+    return kind.name in ("file", "dir", "object") or any(map(_is_no_json, kind.args))
 
 
 def _combined(each: ForEach) -> list[dict[str, Any]]:
