@@ -86,7 +86,9 @@ class Loaded(dict[str, Any]):
 
 def holds_stored(values: Mapping[str, Any]) -> bool:
     """May there be values of the artifact store among them?"""
-    return any(type(value) is Stored or (type(value) is list and Stored in map(type, value)) for value in values.values())
+    return any(
+        type(value) is Stored or (type(value) is list and Stored in map(type, value)) for value in values.values()
+    )
 
 
 def loaded(values: Mapping[str, Any], fetch: Fetch) -> Loaded:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import is_not
 from typing import Any, Final
 
 from penstock.expressions.plain import EvaluationError
@@ -134,7 +135,8 @@ def evaluate(text: str, states: Mapping[str, Any], scope: Scope, field: str) -> 
     frame = Jsonata.Frame(None)
     frame.set_runtime_bounds(MAX_MILLISECONDS, MAX_DEPTH)
     for name, value in {**scope.variables, "states": {**states, "context": scope.context}}.items():
-        frame.bind(name, Utils.NULL_VALUE if value is None else value)
+        if f"${name}" in expression:
+            frame.bind(name, _with_nulls(value, Utils.NULL_VALUE))
     for name, function in _functions(scope).items():
         frame.bind(name, Jsonata.JLambda(function))
     frame.bind("eval", None)
@@ -150,6 +152,23 @@ def evaluate(text: str, states: Mapping[str, Any], scope: Scope, field: str) -> 
         raise StateFailure(QUERY, f"{said} threw an error during evaluation. {cause}", field) from None
     if found is None:
         raise StateFailure(QUERY, f"{said} returned nothing (undefined).", field)
+    return value
+
+
+def _with_nulls(value: Any, null: Any) -> Any:
+    """The library takes a None in a list for nothing at all; a null is a value of its own. What has none is not copied."""
+    if value is None:
+        return null
+    if isinstance(value, list):
+        made = [one if isinstance(one, str | int | float) else _with_nulls(one, null) for one in value]
+        return made if any(map(is_not, made, value)) else value
+    if isinstance(value, dict):
+        changed = {
+            key: found
+            for key, one in value.items()
+            if not isinstance(one, str | int | float) and (found := _with_nulls(one, null)) is not one
+        }
+        return {**value, **changed} if changed else value
     return value
 
 

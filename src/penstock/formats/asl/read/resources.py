@@ -33,7 +33,20 @@ CODE: Final = "penstock.backends.states"
 _KINDS: Final = ("function", "command", "image", "http", "folder", "machine", "step")
 _MORE: Final = {"image": ("command", "args"), "http": ("method", "headers")}
 _COMMON: Final = ("resources", "queue")
-_OF_STATE: Final = ("name", "needs", "trigger", "when", "each", "loop", "retry", "timeout", "timeout_by", "group", "tolerates", "workflow")
+_OF_STATE: Final = (
+    "name",
+    "needs",
+    "trigger",
+    "when",
+    "each",
+    "loop",
+    "retry",
+    "timeout",
+    "timeout_by",
+    "group",
+    "tolerates",
+    "workflow",
+)
 """Fields of a step that a row may not have: the state of the Task says it, or nothing does."""
 _FUNCTION: Final = re.compile(r":function:([^:]+)")
 _MACHINE: Final = re.compile(r":stateMachine:([^:]+)")
@@ -195,7 +208,9 @@ def _step(given: Any) -> Step:
     document = {"apiVersion": codec.VERSION, "kind": codec.KIND, "name": "resource", "steps": [fields]}
     step = codec.from_data(document).steps[0]
     if isinstance(step.action, Suspend):
-        raise DocumentError([Problem("P835", "the step of a resource does nothing", "use a Wait, or .waitForTaskToken")])
+        raise DocumentError(
+            [Problem("P835", "the step of a resource does nothing", "use a Wait, or .waitForTaskToken")]
+        )
     values = [replace(one, value=Expr.of(f"{CALL.text}[{quote(one.name)}]")) for one in step.inputs]
     return replace(step, inputs=tuple(values))
 

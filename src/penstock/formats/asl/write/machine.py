@@ -98,9 +98,7 @@ def _checked(machine: dict[str, Any], workflow: Workflow) -> list[Problem]:
 def _notes(workflow: Workflow, shared: Shared) -> None:
     """What is true of every machine that is written."""
     report = shared.report
-    steps = [
-        step for one in (workflow, *workflow.definitions) for step in (*one.steps, *one.on_exit)
-    ]
+    steps = [step for one in (workflow, *workflow.definitions) for step in (*one.steps, *one.on_exit)]
     if shared.rows:
         said = f"what a task does is said in the document {TABLE}; on AWS a function or a machine of that name does it"
         report.changed("steps", said)
@@ -337,5 +335,3 @@ def _first(row: Row) -> str:
     """The name of its first step."""
     block = row[0]
     return block if isinstance(block, str) else _first(block.rows[0])
-
-

@@ -159,4 +159,3 @@ def defaults(outputs: tuple[Output, ...]) -> dict[str, Any]:
     from penstock.graph.model import MISSING
 
     return {one.name: expression.data(resolve(one.default, {})) for one in outputs if one.default is not MISSING}
-

@@ -159,7 +159,9 @@ class StepWriter:
         """Items, ItemSelector, and the types of the variables."""
         step, scope = self.step, self.scope
         if each.gang:
-            scope.shared.report.lost(scope.where(step, ".each.gang"), "its items do not start together", "", step.source)
+            scope.shared.report.lost(
+                scope.where(step, ".each.gang"), "its items do not start together", "", step.source
+            )
         if each.enough is not None:
             scope.refuse(step, ".each.enough", "a Map has not enough before all its items have ended")
         value = "$states.context.Map.Item.Value"
@@ -169,7 +171,11 @@ class StepWriter:
             except (EvaluationError, ValueError) as error:
                 raise Unwritten(f"its items: {error}") from None
             names = [name for axis in each.axes for name in axis]
-            kinds = {("item", name): scope.type(next(iter(axis.values()))).item if len(axis) == 1 else ANY for axis in each.axes for name in axis}
+            kinds = {
+                ("item", name): scope.type(next(iter(axis.values()))).item if len(axis) == 1 else ANY
+                for axis in each.axes
+                for name in axis
+            }
             selected = {name: marked(field(value, name)) for name in names}
             return [data(row) for row in rows], selected, kinds
         if len(each.axes) > 1 or len(each.axes[0]) > 1:
@@ -273,9 +279,7 @@ class StepWriter:
                 found[one.name] = marked(f"$exists({code}) ? {code} : {literal(resolve(one.default, {}))}")
         return found
 
-    def _action(
-        self, chain: Chain, place: MachineScope, record: Recorded, name: str, given: str | None
-    ) -> str:
+    def _action(self, chain: Chain, place: MachineScope, record: Recorded, name: str, given: str | None) -> str:
         """The state that does it; returns its name. `given`: the variable that has its inputs."""
         action = self.step.action
         payload = self._inputs(place) if given is None else marked(f"${given}")
