@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock import LocalRunner
 from penstock.errors import UserError
 from penstock.expressions.parse import Expr
-from penstock.expressions.template import Template, parse_template
+from penstock.expressions.template import Template
 from penstock.expressions.types import ANY, BOOL, INT, STR, Type, list_of
 from penstock.formats import registry
 from penstock.formats.asl.check.machine import check
@@ -256,15 +256,38 @@ def test_lists_of_lists_stay_what_they_are(both: Both, value: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [
-        ("params.n / 2", INT), ("-params.n / 2", INT), ("params.n % 3", INT), ("params.n * 3 - 1", INT), ("params.n > 3 && params.n != 8", BOOL),
-        ("!(params.n == 7) || params.t == \"x\"", BOOL), ("params.t + \"{% y %}\"", STR), ("size(params.t)", INT), ("size(params.l)", INT),
-        ("params.l[1]", ANY), ("params.m[\"a b\"]", ANY), ("params.m.and", ANY), ("2 in params.l", BOOL), ("\"and\" in params.m", BOOL),
-        ("has(params.m.zz)", BOOL), ("default(params.m.zz, 4)", ANY), ("min(params.n, 3)", ANY), ("params.l.exists(x, x > 2)", BOOL),
-        ("params.l.all(x, x > 2)", BOOL), ("params.t.startsWith(\"te\")", BOOL), ("params.t.endsWith(\"xt\")", BOOL), ("params.t.contains(\"ex\")", BOOL),
-        ("params.n > 3 ? [params.t] : []", ANY), ("range(params.n)", ANY), ("range(params.n, params.n)", ANY), ("{\"k\": params.l, \"{% k %}\": null}", ANY),
-        ("params.u + params.u", ANY), ("params.u == 3", BOOL), ("string(params.n)", STR), ("upper(params.t)", STR),
+        ("params.n / 2", INT),
+        ("-params.n / 2", INT),
+        ("params.n % 3", INT),
+        ("params.n * 3 - 1", INT),
+        ("params.n > 3 && params.n != 8", BOOL),
+        ('!(params.n == 7) || params.t == "x"', BOOL),
+        ('params.t + "{% y %}"', STR),
+        ("size(params.t)", INT),
+        ("size(params.l)", INT),
+        ("params.l[1]", ANY),
+        ('params.m["a b"]', ANY),
+        ("params.m.and", ANY),
+        ("2 in params.l", BOOL),
+        ('"and" in params.m', BOOL),
+        ("has(params.m.zz)", BOOL),
+        ("default(params.m.zz, 4)", ANY),
+        ("min(params.n, 3)", ANY),
+        ("params.l.exists(x, x > 2)", BOOL),
+        ("params.l.all(x, x > 2)", BOOL),
+        ('params.t.startsWith("te")', BOOL),
+        ('params.t.endsWith("xt")', BOOL),
+        ('params.t.contains("ex")', BOOL),
+        ("params.n > 3 ? [params.t] : []", ANY),
+        ("range(params.n)", ANY),
+        ("range(params.n, params.n)", ANY),
+        ('{"k": params.l, "{% k %}": null}', ANY),
+        ("params.u + params.u", ANY),
+        ("params.u == 3", BOOL),
+        ("string(params.n)", STR),
+        ("upper(params.t)", STR),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("n", [7, 8])
 def test_expressions_mean_the_same(both: Both, text: str, kinds: Type, n: int) -> None:
     del kinds

@@ -101,9 +101,9 @@ def whole(value: Value, find: Find, lookup: Lookup) -> Any:
     """A value as a field of a document. Raises Unwritten."""
     if isinstance(value, Expr):
         fixed = _constant(value.node)
-        return data(fixed[0]) if fixed else _composed(value.node, Writer(find, lookup))
+        return data(fixed[0]) if fixed else _composed(value.node, QueryWriter(find, lookup))
     if isinstance(value, Template):
-        return marked(Writer(find, lookup).template(value))
+        return marked(QueryWriter(find, lookup).template(value))
     if isinstance(value, Mapping) and any(True for _ in expressions(value)):
         return {key: whole(one, find, lookup) for key, one in value.items()}
     if isinstance(value, tuple | list) and any(True for _ in expressions(value)):
@@ -111,7 +111,7 @@ def whole(value: Value, find: Find, lookup: Lookup) -> Any:
     return data(value)
 
 
-def _composed(node: Node, writer: Writer) -> Any:
+def _composed(node: Node, writer: QueryWriter) -> Any:
     """Lists and maps as lists and maps of the document, which nothing joins or unwraps."""
     match node:
         case ListOf(items):
@@ -134,7 +134,7 @@ def _constant(node: Node) -> tuple[Any] | None:
         return None
 
 
-class Writer:
+class QueryWriter:
     """One expression. `bound`: the variables of macros."""
 
     def __init__(self, find: Find, lookup: Lookup, bound: Mapping[str, str] | None = None) -> None:
@@ -268,7 +268,7 @@ class Writer:
         if self.kind(of) not in ("list", "tuple"):
             raise Unwritten(f"{show(of)} is not known to be a list")
         own = f"$each{len(self.bound) or ''}"
-        inner = Writer(self.find, self.lookup, {**self.bound, var: own})
+        inner = QueryWriter(self.find, self.lookup, {**self.bound, var: own})
         held, tested = self.code(of), inner.code(body)
         kept = {
             "map": f"$append($all, {alone(tested)})",

@@ -20,18 +20,17 @@ from penstock.expressions.evaluate import resolve
 from penstock.expressions.parse import references
 from penstock.formats.asl.check.machine import check
 from penstock.formats.asl.write.expression import Unwritten, field, literal, marked
-from penstock.formats.asl.write.order import Beside, Row, arrange
+from penstock.formats.asl.write.order import Row, SideBySide, arrange
 from penstock.formats.asl.write.policies import seconds
 from penstock.formats.asl.write.scope import MachineScope, Shared
 from penstock.formats.asl.write.states import LONGEST_ROW, Chain, Names, unique
-from penstock.formats.asl.write.steps import BAD, Recorded, StepWriter
+from penstock.formats.asl.write.steps import BAD, Recorded, StepStates
 from penstock.formats.base import Written
 from penstock.graph.model import (
     MISSING,
     Function,
     Nested,
     Outcome,
-    Step,
     Workflow,
     edges_of,
     expressions,
@@ -238,17 +237,18 @@ class _Machine:
 
     def _row(self, row: Row, chain: Chain, scope: MachineScope) -> None:
         for block in row:
-            if isinstance(block, Beside):
+            if isinstance(block, SideBySide):
                 self._beside(block, chain, scope)
                 continue
             record = Recorded(scope.records.get(block), block in self.caught)
-            StepWriter(scope, scope.steps[block], record, self.unsure).write(chain)
+            StepStates(scope, scope.steps[block], record, self.unsure).write(chain)
             if record.variable is not None:
                 chain.assigned.append(record.variable)
 
-    def _beside(self, block: Beside, chain: Chain, scope: MachineScope) -> None:
+    def _beside(self, block: SideBySide, chain: Chain, scope: MachineScope) -> None:
         """A Parallel. What its branches have recorded is handed on by name."""
-        branches, assigned = [], {}
+        branches: list[dict[str, Any]] = []
+        assigned: dict[str, str] = {}
         for number, row in enumerate(block.rows):
             inner = Chain(scope.names)
             self._row(row, inner, scope)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class SideBySide:
     """Blocks that run at the same time; each is a row."""
 
     rows: tuple[Row, ...]
 
 
-Row = tuple["str | Beside", ...]
+Row = tuple["str | SideBySide", ...]
 """Steps and blocks, one after another."""
 
 
@@ -44,7 +44,7 @@ def arrange(order: Sequence[str], waits_for: Mapping[str, Collection[str]]) -> t
 
 def _row(held: list[int], order: Sequence[str], before: Sequence[int], levelled: list[Levelled]) -> Row:
     """A set of steps as a row. `held` is in order."""
-    found: list[str | Beside] = []
+    found: list[str | SideBySide] = []
     pending = [held]
     while pending:
         part = pending.pop()
@@ -57,7 +57,7 @@ def _row(held: list[int], order: Sequence[str], before: Sequence[int], levelled:
             continue
         beside = _beside(part, before)
         if len(beside) > 1:
-            found.append(Beside(tuple(_row(one, order, before, levelled) for one in beside)))
+            found.append(SideBySide(tuple(_row(one, order, before, levelled) for one in beside)))
             continue
         first, rest = _first(part, before)
         levelled += _said(first, rest, order, before)

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.errors import Problem
 from penstock.expressions.types import ANY, STR, Type
 from penstock.formats.asl.write import expression
-from penstock.formats.asl.write.expression import Unwritten, Writer
+from penstock.formats.asl.write.expression import QueryWriter, Unwritten
 from penstock.formats.asl.write.states import Names
 from penstock.formats.report import Report
 from penstock.graph.model import Output, Step, Value, Workflow
@@ -108,7 +108,7 @@ class MachineScope:
         """As a piece of JSONata. Raises Unwritten."""
         from penstock.graph.rewrite import as_node
 
-        return Writer(self.find, self.lookup).code(as_node(given))
+        return QueryWriter(self.find, self.lookup).code(as_node(given))
 
     def holds(self, condition: Value) -> str:
         """A condition, true or false and nothing else."""

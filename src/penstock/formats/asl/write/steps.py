@@ -51,7 +51,7 @@ class Recorded:
         return {"Assign": {self.variable: {"outcome": outcome, "outputs": outputs, **more}}}
 
 
-class StepWriter:
+class StepStates:
     """One step."""
 
     def __init__(self, scope: MachineScope, step: Step, record: Recorded, unsure: frozenset[str]) -> None:
@@ -362,7 +362,7 @@ class StepWriter:
         if action.duration is not None or action.until is not None:
             raise Unwritten("it waits for an answer or for a time, whichever comes first")
         said = "who is asked gets a token; the answer with it is {answer: its outputs}, or {failure: {error, cause}}"
-        report.changed(where, said, f"penstock resume RUN/TASK -p answer='{{…}}' -p failure=null", step.source)
+        report.changed(where, said, "penstock resume RUN/TASK -p answer='{…}' -p failure=null", step.source)
         own = unique(step.name, self.scope.shared.taken, LONGEST_ROW)
         self.scope.shared.rows[own] = {"command": ["true"]}
         message = place.value(action.message)
