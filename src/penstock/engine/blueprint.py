@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, Final
 
 from penstock.expressions.evaluate import EvaluationError, NotKnown, evaluate, resolve, to_text
@@ -182,6 +183,12 @@ class StepPlan:
         found = canonical(_identity(step, self.static)).encode("utf-8", "surrogatepass")
         if alike is not None:
             known[alike] = found
+        return found
+
+    def asking(self, resources: Mapping[str, int]) -> StepPlan:
+        """The same step with these resources: what the run has found of what it asks for."""
+        found = copy(self)
+        found.step, found.shape, found.widened = dataclasses.replace(self.step, resources=resources), None, None
         return found
 
     def inputs(

@@ -288,6 +288,8 @@ class RunState:
                 if not items.count:
                     return self._noted(scope, step, SKIPPED, "no items", plan.defaults())
                 at_once, beyond = self.values.at_once(scope, plan), self.values.beyond(scope, plan)
+            if step.resources_by:
+                plan = plan.asking(self.values.resources(scope, plan))
         except (EvaluationError, ValueError, KeyError, TypeError) as error:
             return self._noted(scope, step, ERRORED, said(error), {})
         state = StepState(scope, plan, items, at_once)

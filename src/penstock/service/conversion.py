@@ -133,6 +133,11 @@ def render(workflow: Workflow, to: str) -> Written:
     report = Report()
     if to == "argo":
         workflow = with_endings(workflow, report)
+    for one in (workflow, *workflow.definitions):
+        for step in (*one.steps, *one.on_exit):
+            if step.resources_by:
+                said = f"{step.name} always asks for the most, not for what the run finds"
+                report.lost(f"steps.{step.name}.resources_by", said, source=step.source)
     written = registry.write(workflow, to, _bundle(workflow))
     written.report.extend(report)
     return written

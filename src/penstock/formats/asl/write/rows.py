@@ -85,6 +85,7 @@ def row_of(step: Step, queue: str | None, priority: str | int | None, exempt: bo
         ),
         queue=step.queue or queue,
         priority=step.priority if step.priority is not None else priority,
+        resources_by={},  # what it reads is known to the machine alone; `resources` is the most of it
         exempt=step.exempt or exempt,
         source=None,
     )
