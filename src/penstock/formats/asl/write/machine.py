@@ -52,7 +52,8 @@ def write_machine(workflow: Workflow, *, bundle: bytes | None = None) -> Written
     for name, row in shared.machines.items():
         shared.rows[row] = {"machine": _machine(shared.definitions[name], shared, f"definitions.{name}.")}
     if not shared.problems:
-        shared.problems += _checked(machine, workflow)
+        started = (row["machine"] for row in shared.rows.values() if "machine" in row)
+        shared.problems += [one for made in (machine, *started) for one in _checked(made, workflow)]
     if shared.problems:
         raise InvalidWorkflow(list(dict.fromkeys(shared.problems))[:50])
     _notes(workflow, shared)
