@@ -148,7 +148,7 @@ def steps_of(draw: st.DrawFn) -> tuple[Step, ...]:
         of: dict[str, Any] = {f"v{at}": Expr.of(f'steps["{one}"].outputs.result') for at, one in enumerate(sure)}
         of["own"] = draw(st.integers(0, 9) | st.sampled_from(["x", "{% 1 %}", "$.a", "a'\"b"]) | st.just([1, [], "y"]))
         needs = tuple(Edge(one) for one in used if one not in sure)
-        shape = draw(st.sampled_from(["plain", "plain", "items", "known", "rounds", "when", "sour", "asks"]))
+        shape = draw(st.sampled_from(["plain", "plain", "items", "known", "rounds", "when", "sour", "asks", "trigger"]))
         fields: dict[str, Any] = {"of": of, "needs": needs}
         kinds[name] = "sure"
         called = "count"
@@ -188,6 +188,15 @@ def steps_of(draw: st.DrawFn) -> tuple[Step, ...]:
             other = draw(st.sampled_from(before))
             fields["needs"] = (Edge(other, draw(st.sampled_from([BAD, ANY_OUTCOME, DONE | BAD]))),)
             fields["of"] = {"own": of["own"]}
+            kinds[name] = "maybe"
+        elif shape == "trigger" and before:
+            some = draw(st.lists(st.sampled_from(before), min_size=1, max_size=2, unique=True))
+            word, joined = (
+                draw(st.sampled_from(["succeeded", "failed", "skipped"])),
+                draw(st.sampled_from([" && ", " || "])),
+            )
+            fields["trigger"] = Expr.of(joined.join(f'steps["{one}"].outcome == "{word}"' for one in some))
+            fields["of"], fields["needs"] = {"own": of["own"]}, ()
             kinds[name] = "maybe"
         kind = INT if called == "count" else ANY
         if used and any(kinds[one] != "sure" for one in used) and kinds[name] == "sure":
@@ -509,3 +518,10 @@ def test_large_values_pass_between_machines(both: Both) -> None:
     )
     call = Step(name="call", action=Nested(name="inner"), inputs=(Input(name="v", value="x" * 100_000),))
     assert both.run(flow(call, outputs={"v": Expr.of("steps.call.outputs.v")}, definitions=(inner,)))[0]
+
+
+@pytest.mark.parametrize("value", [7, True, None, "é", [1, "e", None], {"a b": [1.5]}, [], {}, "", 10**14, -3], ids=str)
+def test_texts_made_of_values_are_the_same(both: Both, value: Any) -> None:
+    step = function("a", "same", of={"value": Template(("<", Expr.of("params.v"), ">"))})
+    alone = function("b", "same", of={"value": Template((Expr.of("params.v"), ""))})
+    assert both.run(flow(step, alone, params=(Parameter(name="v"),)), v=value)[0]

@@ -86,10 +86,8 @@ class Loaded(dict[str, Any]):
 
 
 def holds_stored(values: Mapping[str, Any]) -> bool:
-    """May there be values of the artifact store among them?"""
-    return any(
-        type(value) is Stored or (type(value) is list and Stored in map(type, value)) for value in values.values()
-    )
+    """Is there a value among them that an expression can look into once it is fetched?"""
+    return any(type(value) is Stored and value.kind == "json" for value in values.values())
 
 
 def loaded(values: Mapping[str, Any], fetch: Fetch) -> Loaded:

@@ -29,6 +29,7 @@ from penstock.expressions.parse import (
     Name,
     Node,
     Unary,
+    children,
     path_of,
     references,
     show,
@@ -159,8 +160,11 @@ class QueryWriter:
         return " & ".join(parts) if len(parts) > 1 else f"$string({parts[0]})"
 
     def _text(self, node: Node) -> str:
-        if self.kind(node) in ("float", "object"):
+        kind = self.kind(node)
+        if kind == "float":
             raise Unwritten(f"{show(node)} is a number whose text differs: 1.0 is 1 there")
+        if kind in ("list", "tuple", "dict", "object"):
+            raise Unwritten(f"{show(node)} is no text and no number, and its text differs from one JSONata to another")
         code = self.code(node)
         return code if self.kind(node) == "str" else f"$string({code})"
 
@@ -339,8 +343,6 @@ class QueryWriter:
 
 def _names(node: Node, bound: Mapping[str, str]) -> list[str]:
     """The variables of macros that a node reads."""
-    from penstock.expressions.parse import children
-
     found = [node.id] if isinstance(node, Name) and node.id in bound else []
     for child in children(node):
         found += _names(child, bound)

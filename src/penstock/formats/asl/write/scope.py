@@ -10,13 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import Problem
+from penstock.expressions.evaluate import resolve
 from penstock.expressions.types import ANY, STR, Type
 from penstock.formats.asl.write import expression
 from penstock.formats.asl.write.expression import QueryWriter, Unwritten
 from penstock.formats.asl.write.states import Names
 from penstock.formats.report import Report
-from penstock.graph.model import Output, Step, Value, Workflow
+from penstock.graph.model import MISSING, Output, Step, Value, Workflow
 from penstock.graph.outputs import step_output_types, task_output_types
+from penstock.graph.rewrite import as_node
 
 
 @dataclass(slots=True)
@@ -106,8 +108,6 @@ class MachineScope:
 
     def code(self, given: Value) -> str:
         """As a piece of JSONata. Raises Unwritten."""
-        from penstock.graph.rewrite import as_node
-
         return QueryWriter(self.find, self.lookup).code(as_node(given))
 
     def holds(self, condition: Value) -> str:
@@ -155,7 +155,4 @@ class MachineScope:
 
 def defaults(outputs: tuple[Output, ...]) -> dict[str, Any]:
     """What is read of a step that was skipped."""
-    from penstock.expressions.evaluate import resolve
-    from penstock.graph.model import MISSING
-
     return {one.name: expression.data(resolve(one.default, {})) for one in outputs if one.default is not MISSING}

@@ -24,6 +24,7 @@ from penstock.graph.model import (
     Step,
     Suspend,
     While,
+    action_values,
     edges_of,
     expressions,
 )
@@ -376,8 +377,6 @@ def _reads(value: Any) -> list[tuple[str, ...]]:
 
 
 def _action_values(step: Step) -> list[Any]:
-    from penstock.graph.model import action_values
-
     return [value for _, value in action_values(step.action)]
 
 
