@@ -141,7 +141,10 @@ def test_t2_2_memory_is_a_function_of_the_size_of_the_scene(tmp_path: Path) -> N
     async def main(yard: Yard) -> Any:
         return yard.submit(yard.go(yard.engine(script)), scenes())
 
-    assert yard.play(main).status == "succeeded"
+    live = yard.play(main)
+    assert live.status == "succeeded"
+    told = [event.data["resources"]["memory"] for event in yard.events(live, "step.asks")]
+    assert sorted(told) == ["2Gi", "2Gi", "3Gi", "6Gi"]
     work = [spec for spec in seen.values() if spec.step.name == "work"]
     requests = [asked(job)["memory"] for job in jobs(work, tmp_path).values()]
     assert sorted(requests) == ["2Gi", "2Gi", "3Gi", "6Gi"]

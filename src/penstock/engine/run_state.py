@@ -31,6 +31,7 @@ from penstock.engine.ready_queue import ReadyQueue
 from penstock.engine.steps import StepState, Task, WorkflowScope
 from penstock.engine.values import Values
 from penstock.expressions.evaluate import EvaluationError, resolve
+from penstock.graph import quantity
 from penstock.graph.model import MISSING, Outcome, Step
 
 SUCCEEDED, FAILED, ERRORED = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED
@@ -297,8 +298,11 @@ class RunState:
         if self.needs_quota is not None and plan.inner is None and self.needs_quota(state):
             state.permits = []
         scope.states[number] = state
+        path = state.path if not scope.prefix else scope.prefix + step.name
+        if step.resources_by:
+            asked = {name: quantity.show(plan.step.resources[name], name) for name in step.resources_by}
+            self.emit(Noted("step.asks", path, {"resources": asked}, None))
         if items is not None:
-            path = state.path if not scope.prefix else scope.prefix + step.name
             self.emit(Noted("step.ready", path, {"tasks": items.count}, None))
         self.ready.add_step(state)
         return None
