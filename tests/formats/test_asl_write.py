@@ -44,6 +44,8 @@ from penstock.graph.model import (
     While,
     Workflow,
 )
+from penstock.service.conversion import convert
+from penstock.service.workflows import load
 from penstock.testing import run_virtually
 from tests.formats.test_literals import HOSTILE, texts
 
@@ -224,6 +226,7 @@ def test_a_random_workflow_and_its_machine_end_alike(both: Both, steps: tuple[St
 # -- what a step is ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=texts, before=texts, after=texts)
 def test_hostile_literals_are_data(both: Both, value: str, before: str, after: str) -> None:
@@ -525,3 +528,37 @@ def test_texts_made_of_values_are_the_same(both: Both, value: Any) -> None:
     step = function("a", "same", of={"value": Template(("<", Expr.of("params.v"), ">"))})
     alone = function("b", "same", of={"value": Template((Expr.of("params.v"), ""))})
     assert both.run(flow(step, alone, params=(Parameter(name="v"),)), v=value)[0]
+
+
+def test_a_flow_in_python_is_converted_and_its_machine_runs_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a user does it: convert a file, run what was written in the folder of that file."""
+    source = """
+    from penstock import task, workflow
+
+    @task(cpu=1)
+    def shards(n: int) -> list[int]: return list(range(n))
+
+    @task
+    def square(x: int, of: str) -> int: return x * x
+
+    @task
+    def best(found: list[int]) -> int: return max(found)
+
+    @workflow
+    def squares(n: int = 4):
+        found = [square(x, "{% x %}") for x in shards(n)]
+        if best(found) > 5:
+            return best(found)
+        return -1
+    """
+    (tmp_path / "squares_flow.py").write_text(textwrap.dedent(source))
+    monkeypatch.chdir(tmp_path)
+    made = convert("squares_flow.py", "asl")
+    assert not made.report.of("lost")
+    (tmp_path / "machine.asl.yaml").write_text(made.text)
+    runner = LocalRunner(home=tmp_path / "home")
+    for n, found in ((4, 9), (2, -1)):
+        run = runner.run(load("machine.asl.yaml"), input={"n": n})
+        assert run.outputs["output"] == {"result": found}, run.failures
