@@ -49,7 +49,6 @@ from penstock.service.workflows import load
 from penstock.testing import run_virtually
 from tests.formats.test_literals import HOSTILE, texts
 
-pytest.importorskip("jsonata")  # it changes the limit of recursion when it is imported, which Hypothesis would notice
 CODE = """
 class Sour(Exception): ...
 def same(value): return value
@@ -84,6 +83,12 @@ class Both:
             second.outputs.get("output") if second.ok else None,
         ), (first.failures, second.failures)
         return first.ok, dict(first.outputs)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library() -> None:
+    """It changes the limit of recursion when it is imported: not inside a test of Hypothesis, which would notice."""
+    pytest.importorskip("jsonata")
 
 
 @pytest.fixture(scope="module")
