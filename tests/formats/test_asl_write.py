@@ -232,7 +232,7 @@ def test_a_random_workflow_and_its_machine_end_alike(both: Both, steps: tuple[St
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=texts, before=texts, after=texts)
 def test_hostile_literals_are_data(both: Both, value: str, before: str, after: str) -> None:
     """As inputs, defaults of parameters, items of loops, parts of texts, names of fields."""
