@@ -24,6 +24,7 @@ class Options(TypedDict, total=False):
     memory: int | str
     gpu: int
     resources: Mapping[str, int | float | str]
+    resources_by: Mapping[str, Any]
     replicas: int
     node_selector: Mapping[str, str]
     tolerations: Sequence[Toleration | Mapping[str, Any]]
@@ -92,6 +93,8 @@ def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dic
     resources = _resources(options)
     if resources:
         fields["resources"] = resources
+    if options.get("resources_by"):
+        fields["resources_by"] = {name: to_value(amount) for name, amount in options["resources_by"].items()}
     if any(options.get(name) for name in ("node_selector", "tolerations", "affinity")):
         fields["placement"] = _placement(options)
     if options.get("timeout") is not None:

@@ -399,6 +399,9 @@ class Step:
     """The same, where only the run knows it; the smaller of the two holds, and null is no limit. Not of a called workflow."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """Thousandths of a unit, by resource, for one pod."""
+    resources_by: Mapping[str, Value] = field(default_factory=dict)
+    """Amounts that only the run knows, by resource: units, or text such as 4Gi. Evaluated once, when the step is ready, over
+    parameters and outputs. `resources` says the most that each may be, which is what a plan counts with. Not of a called workflow."""
     replicas: int = 1
     """Pods of one task; they start together or not at all."""
     placement: Placement | None = None
@@ -569,6 +572,8 @@ def step_values(step: Step, inputs: bool = True) -> Iterator[tuple[str, Value]]:
         yield "when", step.when
     if step.timeout_by is not None:
         yield "timeout_by", step.timeout_by
+    if step.resources_by:
+        yield "resources_by", step.resources_by
     if step.each is not None:
         for axis in step.each.axes:
             for name, items in axis.items():
@@ -610,6 +615,7 @@ def _reads_inputs_only(step: Step) -> bool:
         and step.each is None
         and step.loop is None
         and step.timeout_by is None
+        and not step.resources_by
         and step.cache.key is None
         and not step.locks
         and not step.mounts
