@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from penstock.author.chains import Chain
     from penstock.author.control import for_loop, when, while_loop
     from penstock.author.flow import workflow
     from penstock.author.jobs import BaseJob, ContainerJob, ResourceJob, ScriptJob, Workflow
+    from penstock.author.links import Link
     from penstock.author.secrets import secret
     from penstock.author.tasks import FunctionJob, task
     from penstock.author.values import WorkflowParam
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _HOME = {
     "for_loop": "author.control", "when": "author.control", "while_loop": "author.control",
     "task": "author.tasks", "workflow": "author.flow",
+    "Chain": "author.chains", "Link": "author.links",
     "BaseJob": "author.jobs", "ContainerJob": "author.jobs", "FunctionJob": "author.tasks", "ResourceJob": "author.jobs",
     "ScriptJob": "author.jobs", "Workflow": "author.jobs", "WorkflowParam": "author.values", "secret": "author.secrets",
     "PenstockError": "errors",
@@ -34,7 +37,7 @@ _HOME = {
 }  # fmt: skip
 
 __all__ = [
-    "ArgoRunner", "Backoff", "BaseJob", "Cache", "Client", "ContainerJob", "FunctionJob", "JobSetRunner", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
+    "ArgoRunner", "Backoff", "BaseJob", "Cache", "Chain", "Client", "ContainerJob", "FunctionJob", "JobSetRunner", "Link", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
     "Run", "RunFailed", "ScriptJob", "TektonRunner", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "open_run", "secret", "task", "when", "while_loop", "workflow",
 ]  # fmt: skip
 

@@ -13,7 +13,9 @@ Execute = Callable[[int], None]
 
 def deliveries(settings: Settings, execute: Execute | None) -> list[Delivery]:
     """One for each kind of row."""
-    return []
+    from penstock.service.chains.delivery import LinkDelivery
+
+    return [LinkDelivery(settings)]
 
 
 class Couriers:

@@ -8,11 +8,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.artifacts.empty import empty_value
+from penstock.engine.follow import FOLLOW
 from penstock.errors import PlanError, Problem
 from penstock.expressions.evaluate import resolve
 from penstock.graph import codec
@@ -27,7 +29,7 @@ from penstock.service.tracking.target import configured
 from penstock.service.workflows import override
 from penstock.settings import Settings
 from penstock.store.drivers.base import read_only
-from penstock.store.records import ACTIVE, RunRecord
+from penstock.store.records import ACTIVE, Origin, RunRecord
 from penstock.store.sql import Store
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from penstock.engine.quota_replica import QuotaReplica
     from penstock.store.protocols import QueueStore
 
+LINK = "link"
+"""The kind of what follows from the end of a run with links: see service.chains."""
 Functions = Mapping[tuple[str, str, str], Callable[..., Any]]
 """The author's functions that are loaded in this process, by (module, name, digest)."""
 
@@ -86,7 +90,7 @@ class Submission:
             from penstock.plan.prune import prune
 
             make(workflow, params)
-            workflow = prune(workflow, until, self.links)
+            workflow = replace(prune(workflow, until, self.links), links=())  # it is not run to its end
             self.links = links_of(workflow)
         self.plan: Plan = make(workflow, params, links=self.links)
         missing = [param.name for param in workflow.params if param.name not in self.plan.params]
@@ -111,6 +115,9 @@ class Submission:
         ):
             if value:
                 self.options[name] = value
+        if self.workflow.links:
+            about = {} if groups is None else {"groups": list(groups)}
+            self.options[FOLLOW] = [{"kind": LINK, "data": about}]
 
     @cached_property
     def _document(self) -> str:
@@ -140,13 +147,7 @@ class Submission:
         the functions that are loaded in this process. Raises UserError if a secret is not given."""
         self._note_secrets()
         self.track()
-        stores.prepare(settings)
-        for param in self.workflow.params:
-            if param.name in self.params:
-                try:
-                    self.params[param.name] = input_files.copied(param.type, self.params[param.name], settings.home)
-                except ValueError as error:
-                    raise PlanError(_no_file(param.name, error)) from None
+        self.copy_files(settings)
         from penstock.author.capture import live_functions
         from penstock.author.pack import pack
 
@@ -164,6 +165,16 @@ class Submission:
             except OSError as error:
                 raise read_only(settings.artifacts, error.strerror or str(error)) from None
         return live_functions(self.workflow)
+
+    def copy_files(self, settings: Settings) -> None:
+        """Store copies of the files given as parameters. Raises UserError."""
+        stores.prepare(settings)
+        for param in self.workflow.params:
+            if param.name in self.params:
+                try:
+                    self.params[param.name] = input_files.copied(param.type, self.params[param.name], settings.home)
+                except ValueError as error:
+                    raise PlanError(_no_file(param.name, error)) from None
 
     def vet(
         self, store: Store, replica: QuotaReplica | None = None, cluster: ClusterQueues | None = None
@@ -189,11 +200,13 @@ class Submission:
                 found = self._vet_demand(plan, overlay, replica or overlaid(overlay)) if asks else ()
                 self.changed_queues = changed_by(store, overlay.rows)
                 return warnings + from_file(store, self.queues, by=self.actor) + found
-        if not asks:
-            return warnings
+        return warnings + (self.admit(store, replica) if asks else ())
+
+    def admit(self, store: Store, replica: QuotaReplica | None = None) -> tuple[Problem, ...]:
+        """Refuse what could never be admitted in the queues of the store, or the person may not submit there. Raises UserError."""
         from penstock.service.queues import replica_of
 
-        return warnings + self._vet_demand(plan, store.queues, replica or replica_of(store.queues))
+        return self._vet_demand(self._plan_here(), store.queues, replica or replica_of(store.queues))
 
     def _plan_here(self) -> Plan:
         """Without steps that a scheduler of the cluster queues: these ask for nothing here."""
@@ -221,7 +234,8 @@ class Submission:
         before = last[0].params if last else {}
         return tuple(one for name, one in found.items() if before.get(name) != self.params[name])
 
-    def record(self, store: Store, now: float | None = None) -> RunRecord:
+    def record(self, store: Store, now: float | None = None, origin: Origin | None = None) -> RunRecord:
+        """`origin`: what it follows from. The first of a chain begins one."""
         self._note_secrets()
         document = self._document
         with uninterrupted():
@@ -235,6 +249,7 @@ class Submission:
             self.person,
             time.time() if now is None else now,
             self.tracked,
+            origin or (Origin() if self.workflow.links else None),
         )
 
     def unfinished(self, store: Store) -> RunRecord | None:

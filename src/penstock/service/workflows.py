@@ -144,7 +144,8 @@ def draw(target: str, to: str) -> str:
 def override(
     workflow: Workflow, queue: str | None, priority: str | int | None = None, unit: str | None = None
 ) -> Workflow:
-    """The workflow with the queue, priority and unit that were chosen for a run; None keeps its own. Raises PlanError."""
+    """The workflow with the queue, priority and unit that were chosen for a run; None keeps its own. Workflows that follow by links get the same,
+    and without a queue or priority of their own those of the first. Raises PlanError."""
     changes: dict[str, Any] = {}
     if queue is not None:
         changes["queue"] = queue
@@ -152,7 +153,16 @@ def override(
         changes["priority"] = priority_from(priority)
     if unit is not None:
         changes["unit"] = unit_from(unit)
-    return dataclasses.replace(workflow, **changes) if changes else workflow
+    workflow = dataclasses.replace(workflow, **changes) if changes else workflow
+    linked = {link.workflow for one in (workflow, *workflow.definitions) for link in one.links}
+    if not linked:
+        return workflow
+
+    def following(one: Workflow) -> Workflow:
+        own = {"queue": one.queue or workflow.queue, "priority": workflow.priority if one.priority is None else one.priority}
+        return dataclasses.replace(one, **{**own, **changes}) if one.name in linked else one
+
+    return dataclasses.replace(workflow, definitions=tuple(map(following, workflow.definitions)))
 
 
 def unit_from(text: str) -> Unit:

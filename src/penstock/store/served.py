@@ -43,6 +43,8 @@ SERVED: Final[Mapping[str, str]] = {
     "workloads_open": "",
     "lock_holders": "*",
     "order_of": "i",
+    "origin": "i",
+    "links_of_root": "i",
     "queue_use": "sii",
     "queue_use_before": "si",
     "run_usage": "ff",
