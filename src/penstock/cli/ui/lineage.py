@@ -6,14 +6,14 @@ from penstock.cli.ui import render
 from penstock.cli.ui.marks import MARKS
 from penstock.cli.ui.render import DIM
 from penstock.service.views import lineage as view
-from penstock.service.views.lineage import Lineage
+from penstock.service.views.lineage import LineageNode
 from penstock.store.records import RunRecord
 from penstock.store.sql import Store
 
 _MARKS = {**MARKS, "dead": ("✗", "red"), "waiting": ("▷", "yellow"), "removed": ("·", "")}
 
 
-def tree(found: Lineage, marked: str) -> None:
+def tree(found: LineageNode, marked: str) -> None:
     """`marked`: the run that was asked for."""
     for depth, one in found.walk():
         mark, colour = _MARKS.get(one.state, ("·", ""))

@@ -22,7 +22,7 @@ REMOVED: Final = "removed"
 
 
 @dataclass(slots=True)
-class Lineage:
+class LineageNode:
     """One run, or one link that has started none, with what follows from it."""
 
     link: str
@@ -37,9 +37,9 @@ class Lineage:
     why: str = ""
     """It has not been started."""
     error: str = ""
-    after: list[Lineage] = field(default_factory=list)
+    after: list[LineageNode] = field(default_factory=list)
 
-    def walk(self, depth: int = 0) -> Iterator[tuple[int, Lineage]]:
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, LineageNode]]:
         """With what follows, from the top; how deep each is."""
         left = [(depth, self)]
         while left:
@@ -74,7 +74,7 @@ def root_of(store: Store, run: RunRecord) -> int:
     return run.number if origin is None else origin.root
 
 
-def lineage(store: Store, run: RunRecord) -> Lineage:
+def lineage(store: Store, run: RunRecord) -> LineageNode:
     """Of the run that a run follows from in the first place."""
     return _Lineages(store, root_of(store, run)).made(run)
 
@@ -89,9 +89,9 @@ class _Lineages:
         self._rows: dict[int, dict[str, LinkRow]] = {}
         for row in store.links.of_root(root):
             self._rows.setdefault(row.head, {})[row.name] = row
-        self._runs: dict[int, Lineage] = {}
+        self._runs: dict[int, LineageNode] = {}
 
-    def made(self, run: RunRecord) -> Lineage:
+    def made(self, run: RunRecord) -> LineageNode:
         numbers = sorted({self._root, run.number, *self._origins})
         records = {number: self._store.runs.by_number(number) for number in numbers}
         names = {row.run: row for rows in self._rows.values() for row in rows.values() if row.run and row.name}
@@ -99,11 +99,11 @@ class _Lineages:
             origin = self._origins.get(number)
             found = names.get(number)
             if record is None:
-                self._runs[number] = Lineage("" if found is None else found.name, "" if found is None else found.workflow, REMOVED)
+                self._runs[number] = LineageNode("" if found is None else found.name, "" if found is None else found.workflow, REMOVED)
                 continue
             state = state_of(self._store, record, self._owners)
             link = "" if origin is None else origin.link
-            self._runs[number] = Lineage(link, record.workflow, state, record.id, number, error=record.error)
+            self._runs[number] = LineageNode(link, record.workflow, state, record.id, number, error=record.error)
         for number, one in self._runs.items():
             origin = self._origins.get(number)
             if origin is not None and origin.parent and origin.parent != number:
@@ -120,14 +120,14 @@ class _Lineages:
         rows = self._rows.get(number, {})
         if not rows and number != self._root and not record.options.get("follow"):
             return
-        places: dict[str, Lineage] = {"": self._runs[number]}
+        places: dict[str, LineageNode] = {"": self._runs[number]}
         for link in self._workflow(record).links:
             name, row = name_of(link), rows.get(name_of(link))
             if row is not None and row.state == STARTED:
                 if row.run in self._runs:
                     places[name] = self._runs[row.run]
                 continue
-            made = Lineage(name, link.workflow, WAITING if row is None else row.state, why=self._why(link, row))
+            made = LineageNode(name, link.workflow, WAITING if row is None else row.state, why=self._why(link, row))
             places[name] = made
             above = places.get((link.after or ("",))[0], self._runs[number])
             made.parent = above.run
@@ -146,7 +146,7 @@ class _Lineages:
         return found
 
 
-def not_started(found: Lineage) -> list[Lineage]:
+def not_started(found: LineageNode) -> list[LineageNode]:
     """The links that will start no run any more."""
     return [one for _, one in found.walk() if not one.run and one.state not in (WAITING, REMOVED)]
 
