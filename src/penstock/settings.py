@@ -145,7 +145,7 @@ def _links(env: Mapping[str, str]) -> int:
     text = env.get("PENSTOCK_LINKS", "").strip()
     if not text:
         return 1000
-    if text.isascii() and text.isdecimal() and 0 < int(text[:10]) and len(text) < 10:
+    if text.isascii() and text.isdecimal() and int(text[:10]) > 0 and len(text) < 10:
         return int(text)
     fix = "set it to how many runs may follow from one by links, as in PENSTOCK_LINKS=1000"
     raise UserError(Problem("P548", f"PENSTOCK_LINKS is {text[:40]!r}, which is not a number above 0", fix))

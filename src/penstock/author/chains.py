@@ -43,7 +43,9 @@ class Chain(Authored):
     def first(self) -> Authored:
         head = self.parts[0]
         if not isinstance(head, Link) or isinstance(head.workflow, str):
-            raise author_error("P542", "a chain begins with one workflow", f"{_FIX}; begin with one that starts the others")
+            raise author_error(
+                "P542", "a chain begins with one workflow", f"{_FIX}; begin with one that starts the others"
+            )
         found: Authored = head.workflow
         return found
 
@@ -117,7 +119,9 @@ def _part(one: Any, place: int) -> Any:
     if isinstance(one, list | tuple) and one and place:
         return tuple(branch if isinstance(branch, Chain) else Chain(branch) for branch in one)
     what = "an empty list" if isinstance(one, list | tuple) and not one else repr(one)
-    said = "a chain begins with one workflow" if isinstance(one, list | tuple) and one else f"{what} is no part of a chain"
+    said = (
+        "a chain begins with one workflow" if isinstance(one, list | tuple) and one else f"{what} is no part of a chain"
+    )
     raise author_error("P542", said, _FIX)
 
 

@@ -41,6 +41,7 @@ OPTIONS = (
     "on_exit",
     "labels",
     "links",
+    "payload",
 )
 
 
@@ -140,11 +141,12 @@ def workflow(
     on_exit: Sequence[Any] = (),
     labels: Mapping[str, str] | None = None,
     links: Sequence[Any] = (),
+    payload: model.PayloadIdentity | None = None,
 ) -> Callable[[Callable[P, R]], WorkflowFunction[P, R]]: ...
 def workflow(function: Any = None, /, **options: Any) -> Any:
     """Make a function's source a workflow. `max_iterations` limits its while loops. `on_exit` is a list of jobs, or of tasks
-    without parameters, that run when all other steps have ended: `on_exit=[clean.job(outcome="${{ workflow.outcome }}")]`. `links`: workflows, or Links, that
-    are run when this one has ended."""
+    without parameters, that run when all other steps have ended: `on_exit=[clean.job(outcome="${{ workflow.outcome }}")]`. `links`: workflows,
+    or Links, that are run when this one has ended. `payload` says which parameter, and what of it, identifies the work that a run does."""
     if function is not None:
         return or_broken(lambda: WorkflowFunction(function, {}))
     return lambda inner: or_broken(lambda: WorkflowFunction(inner, options))

@@ -14,8 +14,6 @@ from penstock.graph.chains import TwoOfOneName, gathered
 from penstock.graph.model import LINK_ON, Workflow
 
 
-
-
 class Link:
     """A workflow that is run when another has ended: in a chain, `A >> Link(B, when="outputs.rows > 0")`, or in `links=[…]` of a workflow.
 

@@ -227,6 +227,7 @@ class ActiveRun:
                 _encode(counts),
                 self.outputs_text,
                 self.error_text,
+                int(self.end == follow.INVALID),
             )
 
     # -- what followed from the last facts ----------------------------------------------------------------------------

@@ -41,7 +41,9 @@ class Lineage(Generic[R]):
         if ran is not None:
             return self._opened(ran.run)
         if nodes:
-            raise NotFound(Problem("P547", f"{link} was not run: it is {nodes[0].state}", nodes[0].why or "wait for it"))
+            raise NotFound(
+                Problem("P547", f"{link} was not run: it is {nodes[0].state}", nodes[0].why or "wait for it")
+            )
         known = [one.link or one.workflow for one in self._nodes()]
         fix = f"its links are {', '.join(dict.fromkeys(known))}.{nearest(link, known)}"
         raise NotFound(Problem("P547", f"the chain has no link {link!r}", fix))

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 LINK = "link"
 """The kind of what follows from the end of a run with links: see service.chains."""
+
+
 def is_linked(run: RunRecord) -> bool:
     """Is it in a chain?"""
     return any(one["kind"] == LINK for one in run.options.get(FOLLOW, ()))

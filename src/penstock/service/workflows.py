@@ -159,7 +159,10 @@ def override(
         return workflow
 
     def following(one: Workflow) -> Workflow:
-        own = {"queue": one.queue or workflow.queue, "priority": workflow.priority if one.priority is None else one.priority}
+        own = {
+            "queue": one.queue or workflow.queue,
+            "priority": workflow.priority if one.priority is None else one.priority,
+        }
         return dataclasses.replace(one, **{**own, **changes}) if one.name in linked else one
 
     return dataclasses.replace(workflow, definitions=tuple(map(following, workflow.definitions)))

@@ -39,6 +39,8 @@ class Maintenance:
             "gc_requests",
             "gc_outbox",
             "gc_origin",
+            "gc_payload_events",
+            "gc_payload",
             "gc_workloads",
             "gc_locks",
             "gc_tracking",

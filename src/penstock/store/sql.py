@@ -12,13 +12,14 @@ from typing import Any, Self
 from penstock.store.drivers import base
 from penstock.store.drivers.base import Driver, Row
 from penstock.store.journal import JournalRepository
-from penstock.store.lock_policies import DEFAULT, LockPolicy, by_priority, find_policy
 from penstock.store.links import LinkRepository
+from penstock.store.lock_policies import DEFAULT, LockPolicy, by_priority, find_policy
 from penstock.store.locks import LockRepository
 from penstock.store.maintenance import Maintenance
 from penstock.store.migrate import migrate, version
 from penstock.store.orders import OrderRepository
 from penstock.store.outbox import OutboxRepository
+from penstock.store.payloads import PayloadRepository
 from penstock.store.peers import PeerRepository
 from penstock.store.queues import QueueRepository
 from penstock.store.results import PendingClaims, ResultRepository
@@ -68,6 +69,7 @@ class Store:
         self.peers = PeerRepository(session, self.queues)
         self.outbox = OutboxRepository(session)
         self.links = LinkRepository(session)
+        self.payloads = PayloadRepository(session)
         self.tracking = TrackingRepository(session)
         self.orders = OrderRepository(session)
         self.tokens = TokenRepository(session)

@@ -88,6 +88,8 @@ class ProgramWriter:
             yield f"enough={built(workflow.enough)}"
         if workflow.locks:
             yield f"locks=[{', '.join(map(built, workflow.locks))}]"
+        if workflow.payload is not None:
+            yield f"payload={built(workflow.payload)}"
         if workflow.extra:
             yield f"extra={self._model.part(workflow.extra)}"
         if workflow.links:
@@ -101,7 +103,11 @@ class ProgramWriter:
         self._imports.use("Link")
         values = ValueWriter()
         given = [self._written.variables.get(link.workflow, repr(link.workflow))]
-        given += [f"{name}={list(value)!r}" for name in ("after", "on") if (value := getattr(link, name)) and value != ("succeeded",)]
+        given += [
+            f"{name}={list(value)!r}"
+            for name in ("after", "on")
+            if (value := getattr(link, name)) and value != ("succeeded",)
+        ]
         given += [f"when={link.when.text!r}"] if link.when is not None else []
         given += [f"params={values.value(dict(link.params))}"] if link.params else []
         given += [f"name={link.name!r}"] if link.name else []

@@ -105,7 +105,12 @@ def _passed(whole: Workflow, link: Link, target: Workflow) -> Iterator[Found]:
         given = name in link.params or name in outputs or name in readable["params"]
         if param.default is MISSING and not given:
             fix = f"give it one: params: {{{name}: ${{{{ outputs.… }}}}}}, or a default"
-            yield "P544", f"the parameter {name!r} of {target.name} gets no value from this link", fix, f"{where}.params"
+            yield (
+                "P544",
+                f"the parameter {name!r} of {target.name} gets no value from this link",
+                fix,
+                f"{where}.params",
+            )
 
 
 def _readable(known: dict[str, set[str]]) -> str:

@@ -220,7 +220,9 @@ class _Maker:
 def _run(store: Store, number: int) -> RunRecord:
     found = store.runs.by_number(number)
     if found is None:
-        raise NotFound(Problem("P505", "a run of the chain has been removed", "keep the runs of a chain until it has ended"))
+        raise NotFound(
+            Problem("P505", "a run of the chain has been removed", "keep the runs of a chain until it has ended")
+        )
     return found
 
 

@@ -99,7 +99,9 @@ class _Lineages:
             origin = self._origins.get(number)
             found = names.get(number)
             if record is None:
-                self._runs[number] = LineageNode("" if found is None else found.name, "" if found is None else found.workflow, REMOVED)
+                self._runs[number] = LineageNode(
+                    "" if found is None else found.name, "" if found is None else found.workflow, REMOVED
+                )
                 continue
             state = state_of(self._store, record, self._owners)
             link = "" if origin is None else origin.link
@@ -149,5 +151,3 @@ class _Lineages:
 def not_started(found: LineageNode) -> list[LineageNode]:
     """The links that will start no run any more."""
     return [one for _, one in found.walk() if not one.run and one.state not in (WAITING, REMOVED)]
-
-
