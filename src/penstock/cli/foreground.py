@@ -229,7 +229,7 @@ def _is_left(store: Store, run: RunRecord) -> bool:
     """Of its chain."""
     if not is_linked(run):
         return False
-    from penstock.service.chains.following import left
+    from penstock.service.chain_runs import left
 
     return left(store, run)
 
@@ -384,7 +384,7 @@ def _rest_of_chain(
     host: Host, first: RunRecord, signals: StopSignals, settings: Settings, quiet: bool, output: str, worst: int
 ) -> int:
     """The runs that follow by links, one after another; they may be executed at the same time. Returns the exit code."""
-    from penstock.service.chains.following import ChainFollower
+    from penstock.service.chain_runs import ChainFollower
 
     for session in ChainFollower(host, settings, first.number).sessions(lambda: bool(signals.count)):
         with stores.open_existing(settings) as store:

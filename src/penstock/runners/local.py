@@ -296,7 +296,7 @@ class LocalRunner:
 
     def _follow(self, first: runs.HostedRun) -> None:
         """Execute what follows from a run. Ctrl-C leaves the rest to `penstock resume` and workers."""
-        from penstock.service.chains.following import ChainFollower
+        from penstock.service.chain_runs import ChainFollower
 
         begun: list[runs.HostedRun] = []
         try:

@@ -18,7 +18,7 @@ Holds = Callable[[Link], bool]
 """Does its condition hold?"""
 
 
-class Decision(NamedTuple):
+class LinkDecision(NamedTuple):
     link: Link
     state: str
     """started: it is to be; skipped, omitted; "": not decided any more."""
@@ -29,7 +29,7 @@ class Decision(NamedTuple):
 
 def decide(
     links: Iterable[Link], rows: Mapping[str, LinkRow], place: str, end: str, seq: int, holds: Holds
-) -> list[Decision]:
+) -> list[LinkDecision]:
     """`links`: in order. `rows`: what was decided before. `place`: the link whose run has ended as `end` says, in its event `seq`; empty: the
     run whose links these are."""
     known = rows.get(place)
@@ -37,7 +37,7 @@ def decide(
     ends = {name: _end_of(row) for name, row in rows.items()}
     if not late:
         ends[place] = end
-    found: list[Decision] = []
+    found: list[LinkDecision] = []
     touched = {place}
     for link in links:
         name, before = name_of(link), link.after or ("",)
@@ -46,7 +46,7 @@ def decide(
             continue
         if late:  # it has ended again since, and that decides; but what asked for this end has its run
             if before == (place,) and end in link.on and (link.when is None or holds(link)):
-                found.append(Decision(link, STARTED))
+                found.append(LinkDecision(link, STARTED))
             continue
         decision = _verdict(link, [ends.get(one) for one in before], holds)
         if decision.state or row is not None:
@@ -56,19 +56,19 @@ def decide(
     return found
 
 
-def _verdict(link: Link, ends: list[str | None], holds: Holds) -> Decision:
+def _verdict(link: Link, ends: list[str | None], holds: Holds) -> LinkDecision:
     known = [one for one in ends if one is not None]
     if len(known) < len(ends):
-        return Decision(link, "")
+        return LinkDecision(link, "")
     ran = [one for one in known if one != SKIPPED]
     unwanted = next((one for one in ran if one not in link.on), "")
     if unwanted:
-        return Decision(link, OMITTED, unwanted, f"{_before(link)} {_word(unwanted)}")
+        return LinkDecision(link, OMITTED, unwanted, f"{_before(link)} {_word(unwanted)}")
     if not ran:
-        return Decision(link, SKIPPED, why=f"{_before(link)} {'were' if len(ends) > 1 else 'was'} skipped")
+        return LinkDecision(link, SKIPPED, why=f"{_before(link)} {'were' if len(ends) > 1 else 'was'} skipped")
     if link.when is not None and not holds(link):
-        return Decision(link, SKIPPED, why=f"{link.when.text} does not hold")
-    return Decision(link, STARTED)
+        return LinkDecision(link, SKIPPED, why=f"{link.when.text} does not hold")
+    return LinkDecision(link, STARTED)
 
 
 def _end_of(row: LinkRow) -> str | None:

@@ -15,7 +15,7 @@ from penstock.engine.follow import FOLLOW
 from penstock.errors import NotFound, PlanError, Problem, StoreError, UserError
 from penstock.graph.chains import defined, in_order, name_of, target_of
 from penstock.graph.model import Link, Workflow
-from penstock.service.chains.decide import Decision, decide
+from penstock.service.chains.decide import LinkDecision, decide
 from penstock.service.chains.passing import Before, Passing
 from penstock.service.run_records import workflow_of
 from penstock.service.submission import LINK, Submission
@@ -43,7 +43,7 @@ class Follow(NamedTuple):
     dropped: bool = False
 
 
-class Planned(NamedTuple):
+class PlannedLinks(NamedTuple):
     """What follows from one row of the outbox, as long as `rows` is what was decided before."""
 
     run: RunRecord
@@ -87,7 +87,7 @@ class LinkDelivery:
 
     # -- before the transaction ---------------------------------------------------------------------------------------
 
-    def plan(self, store: Store, entry: OutboxEntry) -> Planned:
+    def plan(self, store: Store, entry: OutboxEntry) -> PlannedLinks:
         """Raises NotFound: a run that is needed has been removed."""
         run, head = _run(store, entry.run), _run(store, int(entry.data.get("head") or entry.run))
         workflow = workflow_of(store, head)
@@ -113,9 +113,9 @@ class LinkDelivery:
         for decision in decide(in_order(workflow), rows, place, end, entry.seq, holds):
             follows.append(self._follow(maker, decision, root, faults.get(name_of(decision.link))))
         newest = own if own.seq == entry.seq else None
-        return Planned(run, head.number, root, rows, newest, follows)
+        return PlannedLinks(run, head.number, root, rows, newest, follows)
 
-    def _follow(self, maker: _Maker, decision: Decision, root: int, fault: UserError | None) -> Follow:
+    def _follow(self, maker: _Maker, decision: LinkDecision, root: int, fault: UserError | None) -> Follow:
         link = decision.link
         row = LinkRow(maker.head.number, name_of(link), root, link.workflow, decision.state, at=self._now())
         if decision.state != STARTED:
@@ -131,7 +131,7 @@ class LinkDelivery:
 
     # -- in the transaction -------------------------------------------------------------------------------------------
 
-    def record(self, store: Store, entry: OutboxEntry, planned: Planned) -> list[int] | None:
+    def record(self, store: Store, entry: OutboxEntry, planned: PlannedLinks) -> list[int] | None:
         """The numbers of the runs that it has recorded. None: others have decided since, nothing is written."""
         if store.links.of_head(planned.head) != planned.rows:
             return None

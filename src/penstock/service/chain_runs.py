@@ -73,9 +73,9 @@ class ChainFollower:
                 known = [self._first, *after(store, self._first)]
                 begun = [session for number in known if (session := self._begin(store, number)) is not None]
                 yield from begun
-                if not begun and all([self._is_closed(store, number) for number in known]):
-                    return
                 if not begun:
+                    if sum(not self._is_closed(store, number) for number in known) == 0:
+                        return
                     time.sleep(POLL)
 
     def _begin(self, store: Store, number: int) -> runs.HostedRun | None:
