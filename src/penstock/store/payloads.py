@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from penstock.store.records import INVALID, EndedRun, Event, PayloadRecord, RunRecord
 from penstock.store.session import Session
 
+T = TypeVar("T")
 INDEXED: Final = 64
 """So much of an error is in the index."""
 _NO_LIMIT: Final = 1 << 62
@@ -59,6 +60,15 @@ class PayloadRepository:
             return made, run
 
         return self._session.transact(work)  # done twice, it finds what it has done
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Runs `work` in one transaction, in which nobody else submits a payload."""
+
+        def locked() -> T:
+            self._session.next_number("payload")
+            return work()
+
+        return self._session.transact(locked, repeatable=False)
 
     def order(self, run: int, now: float) -> None:
         """A run that nobody executes has an order, so that a worker goes on with it: it may have been interrupted by hand."""

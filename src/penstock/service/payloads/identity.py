@@ -11,13 +11,22 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from penstock.errors import PlanError, Problem
-from penstock.graph.model import PayloadIdentity
+from penstock.graph.model import PayloadIdentity, Workflow
 from penstock.graph.payload_paths import EACH, PayloadPath, parse_path
 from penstock.service.payloads.canonical import NotCanonical, canonical
 
 NAMESPACE: Final = uuid.UUID("6a0d5c0b-9f1e-5d53-8a6c-5f5b0f3d2a71")
 _OUT: Any = object()
 """Nothing of it counts."""
+
+
+def identity_of(workflow: Workflow) -> PayloadIdentity:
+    """Raises PlanError: it has none."""
+    if workflow.payload is None:
+        message = f"the workflow {workflow.name!r} does not say what identifies its payload"
+        fix = "write @workflow(payload=PayloadIdentity(…)), or `payload:` in the document; or run it: penstock run"
+        raise PlanError(Problem("P514", message, fix, source=workflow.source))
+    return workflow.payload
 
 
 def payload_id(workflow: str, identity: PayloadIdentity, payload: Any) -> str:

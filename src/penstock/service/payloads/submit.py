@@ -20,11 +20,10 @@ from typing import Any, Final
 
 from penstock.artifacts.blobs import Blobs
 from penstock.artifacts.values import dumps, store_value
-from penstock.errors import PlanError, Problem
 from penstock.graph.model import Workflow
 from penstock.graph.stored import Stored
 from penstock.service.payloads.decide import REUSE, decide
-from penstock.service.payloads.identity import payload_id
+from penstock.service.payloads.identity import identity_of, payload_id
 from penstock.service.run_records import BY_REFERENCE
 from penstock.service.submission import Submission
 from penstock.store.records import Origin, PayloadRecord, RunRecord
@@ -111,15 +110,6 @@ def submit(
     label = (request.label or _label(request.payload))[:LABEL]
     found = store.payloads.submit(id, workflow.name, label, version, why, create, now, submission.person)
     return SubmittedPayload(*found)
-
-
-def identity_of(workflow: Workflow) -> Any:
-    """Raises PlanError: it has none."""
-    if workflow.payload is None:
-        message = f"the workflow {workflow.name!r} does not say what identifies its payload"
-        fix = "write @workflow(payload=PayloadIdentity(…)), or `payload:` in the document; or run it: penstock run"
-        raise PlanError(Problem("P514", message, fix, source=workflow.source))
-    return workflow.payload
 
 
 def by_reference(submission: Submission, name: str, blobs: Blobs) -> None:
