@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from penstock.author.capture import is_loading
 from penstock.author.errors import author_error, author_line, or_broken
 from penstock.author.jobs import Authored, plain_call
-from penstock.author.links import with_links
+from penstock.author.links import defining, with_links
 from penstock.errors import instead, nearest
 from penstock.graph import model
 from penstock.graph.model import Unit
@@ -41,6 +41,7 @@ OPTIONS = (
     "on_exit",
     "labels",
     "links",
+    "catalogue",
     "payload",
 )
 
@@ -102,7 +103,8 @@ class WorkflowFunction(Authored, Generic[P, R]):
         from penstock.author.compiler.compile import compile_workflow
 
         compiled = compile_workflow(self.function, self.name, self.given, self.source)
-        self._graph = with_links(compiled, self.given.get("links") or ())
+        linked = with_links(compiled, self.given.get("links") or ())
+        self._graph = defining(linked, [one.graph for one in self.given.get("catalogue") or ()])
         return self._graph
 
     @property
@@ -141,12 +143,14 @@ def workflow(
     on_exit: Sequence[Any] = (),
     labels: Mapping[str, str] | None = None,
     links: Sequence[Any] = (),
+    catalogue: Sequence[Authored] = (),
     payload: model.PayloadIdentity | None = None,
 ) -> Callable[[Callable[P, R]], WorkflowFunction[P, R]]: ...
 def workflow(function: Any = None, /, **options: Any) -> Any:
     """Make a function's source a workflow. `max_iterations` limits its while loops. `on_exit` is a list of jobs, or of tasks
     without parameters, that run when all other steps have ended: `on_exit=[clean.job(outcome="${{ workflow.outcome }}")]`. `links`: workflows,
-    or Links, that are run when this one has ended. `payload` says which parameter, and what of it, identifies the work that a run does."""
+    or Links, that are run when this one has ended. `payload` says which parameter, and what of it, identifies the work that a run does;
+    `catalogue`: workflows that the process of a payload may name."""
     if function is not None:
         return or_broken(lambda: WorkflowFunction(function, {}))
     return lambda inner: or_broken(lambda: WorkflowFunction(inner, options))

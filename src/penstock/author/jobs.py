@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any, Self, Unpack
 
 from penstock.author.errors import author_error, author_line
-from penstock.author.links import chain_of, with_links
+from penstock.author.links import chain_of, defining, with_links
 from penstock.author.options import FOR_JOBS, JobOptions, dedented, locks_of, seconds, step_fields
 from penstock.author.values import Computed, Reference, SingleValue, WorkflowParam, to_object_condition, to_value
 from penstock.errors import AuthorError, Problem, nearest
@@ -438,7 +438,8 @@ class Authored(JobSource):
 
 
 class Workflow(Authored):
-    """Steps, and what they share: parameters, a queue, a unit of admission. `links`: what is run when it has ended. `uses`: workflows that steps call only by name
+    """Steps, and what they share: parameters, a queue, a unit of admission. `links`: what is run when it has ended. `catalogue`: workflows
+    that the process of its payload may name. `uses`: workflows that steps call only by name
     (`BaseJob("again", Nested(name="loop"))`), as a workflow that calls itself does."""
 
     def __init__(
@@ -459,6 +460,7 @@ class Workflow(Authored):
         enough: model.Enough | None = None,
         locks: Sequence[Any] = (),
         links: Iterable[Any] = (),
+        catalogue: Iterable[Authored] = (),
         payload: model.PayloadIdentity | None = None,
         uses: Iterable[Authored] = (),
         extra: Mapping[str, Any] | None = None,
@@ -499,7 +501,7 @@ class Workflow(Authored):
             doc=doc,
             source=author_line(),
         )
-        self._graph = with_links(graph, links)
+        self._graph = defining(with_links(graph, links), [one.graph for one in catalogue])
 
     @property
     def graph(self) -> model.Workflow:

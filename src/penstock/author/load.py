@@ -99,6 +99,7 @@ def _calls(workflow: Authored, found: dict[str, Authored]) -> list[Authored]:
     if isinstance(workflow, WorkflowFunction):
         named = [found[name] for name in _names(workflow.function.__code__) if name in found]
         linked = [getattr(link, "workflow", link) for link in workflow.given.get("links") or ()]
+        linked += workflow.given.get("catalogue") or ()
         return [*named, *(one for one in found.values() if any(one is other for other in linked))]
     names = {definition.name for definition in workflow.graph.definitions}
     if isinstance(workflow, Chain):

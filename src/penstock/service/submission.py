@@ -122,7 +122,7 @@ class Submission:
         ):
             if value:
                 self.options[name] = value
-        if self.workflow.links:
+        if self.workflow.links or (self.workflow.payload is not None and not until):
             about = {} if groups is None else {"groups": list(groups)}
             self.options[FOLLOW] = [{"kind": LINK, "data": about}]
 

@@ -58,6 +58,10 @@ class LinkRepository:
     def of_root(self, root: int) -> list[LinkRow]:
         return [LinkRow(*row) for row in self._db.rows("links_of_root", (root,))]
 
+    def of_run(self, run: int) -> list[LinkRow]:
+        """The links that have this run, and its own row."""
+        return [LinkRow(*row) for row in self._db.rows("links_of_run", (run,))]
+
     def started(self, root: int) -> int:
         """How many runs have been started by links since this run."""
         return int(self._db.rows("links_started", (root,))[0][0])

@@ -501,6 +501,9 @@ SELECT head, name, root, workflow, state, run, ended, seq, why, at FROM links WH
 -- name: links_of_root
 SELECT head, name, root, workflow, state, run, ended, seq, why, at FROM links WHERE root = ? ORDER BY head, at, name
 
+-- name: links_of_run
+SELECT head, name, root, workflow, state, run, ended, seq, why, at FROM links WHERE run = ?
+
 -- name: links_started
 SELECT count(*) FROM links WHERE root = ? AND name <> '' AND run > 0
 

@@ -14,8 +14,8 @@ from penstock.graph.chains import name_of
 from penstock.graph.model import Link
 from penstock.store.links import DEAD, OMITTED, SKIPPED, STARTED, LinkRow
 
-Holds = Callable[[Link], bool]
-"""Does its condition hold?"""
+Unmet = Callable[[Link], str]
+"""Which condition of a link does not hold; empty: none."""
 
 
 class LinkDecision(NamedTuple):
@@ -28,12 +28,12 @@ class LinkDecision(NamedTuple):
 
 
 def decide(
-    links: Iterable[Link], rows: Mapping[str, LinkRow], place: str, end: str, seq: int, holds: Holds
+    links: Iterable[Link], rows: Mapping[str, LinkRow], place: str, end: str, at: tuple[int, int], unmet: Unmet
 ) -> list[LinkDecision]:
-    """`links`: in order. `rows`: what was decided before. `place`: the link whose run has ended as `end` says, in its event `seq`; empty: the
-    run whose links these are."""
+    """`links`: in order. `rows`: what was decided before. `place`: the link whose run has ended as `end` says; empty: the run whose links
+    these are. `at`: the number of that run, and of the event that says so."""
     known = rows.get(place)
-    late = known is not None and known.seq > seq
+    late = known is not None and (known.run, known.seq) > at
     ends = {name: _end_of(row) for name, row in rows.items()}
     if not late:
         ends[place] = end
@@ -45,10 +45,10 @@ def decide(
         if touched.isdisjoint(before) or (row is not None and row.state == STARTED):
             continue
         if late:  # it has ended again since, and that decides; but what asked for this end has its run
-            if before == (place,) and end in link.on and (link.when is None or holds(link)):
+            if before == (place,) and end in link.on and not unmet(link):
                 found.append(LinkDecision(link, STARTED))
             continue
-        decision = _verdict(link, [ends.get(one) for one in before], holds)
+        decision = _verdict(link, [ends.get(one) for one in before], unmet)
         if decision.state or row is not None:
             found.append(decision)
             touched.add(name)
@@ -56,7 +56,7 @@ def decide(
     return found
 
 
-def _verdict(link: Link, ends: list[str | None], holds: Holds) -> LinkDecision:
+def _verdict(link: Link, ends: list[str | None], unmet: Unmet) -> LinkDecision:
     known = [one for one in ends if one is not None]
     if len(known) < len(ends):
         return LinkDecision(link, "")
@@ -66,9 +66,8 @@ def _verdict(link: Link, ends: list[str | None], holds: Holds) -> LinkDecision:
         return LinkDecision(link, OMITTED, unwanted, f"{_before(link)} {_word(unwanted)}")
     if not ran:
         return LinkDecision(link, SKIPPED, why=f"{_before(link)} {'were' if len(ends) > 1 else 'was'} skipped")
-    if link.when is not None and not holds(link):
-        return LinkDecision(link, SKIPPED, why=f"{link.when.text} does not hold")
-    return LinkDecision(link, STARTED)
+    why = unmet(link)
+    return LinkDecision(link, SKIPPED, why=why) if why else LinkDecision(link, STARTED)
 
 
 def _end_of(row: LinkRow) -> str | None:

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from penstock.engine.follow import FOLLOW
+from penstock.engine.follow import FOLLOW, row_key
 from penstock.errors import NotFound, PlanError, Problem, StoreError, UserError
-from penstock.graph.chains import defined, in_order, name_of, target_of
-from penstock.graph.model import Link, Workflow
+from penstock.graph.chains import name_of
+from penstock.graph.model import Link
 from penstock.service.chains.decide import LinkDecision, decide
-from penstock.service.chains.passing import Before, Passing
+from penstock.service.chains.making import Maker, Prepared
+from penstock.service.payloads.process import PROCESS
 from penstock.service.run_records import workflow_of
-from penstock.service.submission import LINK, Submission
+from penstock.service.submission import LINK
 from penstock.settings import Settings
 from penstock.store import outbox
 from penstock.store.links import DEAD, STARTED, LinkRow
 from penstock.store.outbox import OutboxEntry
-from penstock.store.records import Origin, RunRecord
+from penstock.store.records import FINAL, INVALID, Origin, RunRecord
 from penstock.store.sql import Store
 
 TRIES: Final = 20
@@ -38,8 +39,8 @@ class Follow(NamedTuple):
     """What is to be recorded about one link."""
 
     row: LinkRow
-    submission: Submission | None = None
-    """Of the run that it starts."""
+    prepared: Prepared | None = None
+    """The run that it starts."""
     dropped: bool = False
 
 
@@ -96,26 +97,29 @@ class LinkDelivery:
         root = origin.root if origin is not None else run.number
         rows = store.links.of_head(head.number)
         own = rows.get(place) or LinkRow(head.number, place, root, run.workflow, STARTED, run.number, at=self._now())
-        own = own._replace(ended=end, seq=entry.seq) if entry.seq >= own.seq else own
-        maker = _Maker(self._settings, store, workflow, head, {**rows, place: own}, entry.data.get("groups"))
+        newest = (run.number, entry.seq) >= (own.run, own.seq)  # a payload that is driven again has another run
+        own = own._replace(run=run.number, ended=end, seq=entry.seq) if newest else own
+        maker = Maker(self._settings, store, workflow, head, {**rows, place: own}, entry.data.get("groups"))
         follows: list[Follow] = []
         faults: dict[str, UserError] = {}
 
-        def holds(link: Link) -> bool:
+        def unmet(link: Link) -> str:
             try:
-                return maker.passing(link).holds()
+                return maker.passing(link).unmet()
             except StoreError:
                 raise
             except UserError as error:
                 faults[name_of(link)] = error
-                return True
+                return ""
 
-        for decision in decide(in_order(workflow), rows, place, end, entry.seq, holds):
+        if maker.fault is not None:
+            row = LinkRow(head.number, PROCESS, root, "", DEAD, why=_said(maker.fault), at=self._now())
+            follows.append(Follow(row))
+        for decision in decide(maker.links, rows, place, end, (run.number, entry.seq), unmet):
             follows.append(self._follow(maker, decision, root, faults.get(name_of(decision.link))))
-        newest = own if own.seq == entry.seq else None
-        return PlannedLinks(run, head.number, root, rows, newest, follows)
+        return PlannedLinks(run, head.number, root, rows, own if newest else None, follows)
 
-    def _follow(self, maker: _Maker, decision: LinkDecision, root: int, fault: UserError | None) -> Follow:
+    def _follow(self, maker: Maker, decision: LinkDecision, root: int, fault: UserError | None) -> Follow:
         link = decision.link
         row = LinkRow(maker.head.number, name_of(link), root, link.workflow, decision.state, at=self._now())
         if decision.state != STARTED:
@@ -123,7 +127,7 @@ class LinkDelivery:
         try:
             if fault is not None:
                 raise fault
-            return Follow(row, maker.submission(link))
+            return Follow(row, maker.prepared(link))
         except StoreError:
             raise
         except UserError as error:
@@ -140,81 +144,47 @@ class LinkDelivery:
         made: list[int] = []
         why = ""
         many = store.links.started(planned.root)
-        for row, submission, dropped in planned.follows:
+        for row, prepared, dropped in planned.follows:
             if dropped:
                 store.links.drop(row.head, row.name)
                 continue
-            if submission is not None and many >= self._settings.links:
-                row, submission = row._replace(state=DEAD, why=_said(_too_many(self._settings.links))), None
-            if submission is not None:
+            if prepared is not None and many >= self._settings.links:
+                row, prepared = row._replace(state=DEAD, why=_said(_too_many(self._settings.links))), None
+            if prepared is not None:
                 origin = Origin(root=planned.root, parent=planned.run.number, link=row.name)
-                run = submission.record(store, self._now(), origin)
-                store.orders.put(run.number, "run", {})
-                row = row._replace(run=run.number)
-                made.append(run.number)
+                number, known = prepared.record(store, self._now(), origin)
+                row = row._replace(run=number, why=known)
+                if known:
+                    self._known(store, row)
+                else:
+                    made.append(number)
                 many += 1
             store.links.put(row)
             why = why or (row.why if row.state == DEAD else "")
+        if not entry.data.get("head"):
+            self._tell_others(store, entry, planned.run)
         if not store.outbox.settle(entry, outbox.DEAD if why else outbox.DONE, entry.attempts + 1, why):
             raise _Settled
         return made
 
+    def _known(self, store: Store, row: LinkRow) -> None:
+        """The payload has a run already: if it is over, its end is heard of like any other; if not, see _tell_others."""
+        run = store.runs.by_number(row.run)
+        if run is not None and run.state in FINAL:
+            end = INVALID if run.invalid else run.state
+            data = {"head": row.head, "place": row.name, "end": end}
+            store.outbox.put(run.number, run.seq, LINK, data, row_key(f"{row.head}/{row.name}", run.seq), self._now())
 
-class _Maker:
-    """Makes the runs that the links of one run start."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        workflow: Workflow,
-        head: RunRecord,
-        rows: Mapping[str, LinkRow],
-        groups: Sequence[str] | None,
-    ) -> None:
-        self.head = head
-        self._settings = settings
-        self._store = store
-        self._workflow = workflow
-        self._rows = rows
-        self._groups = None if groups is None else tuple(groups)
-
-    def passing(self, link: Link) -> Passing:
-        target = target_of(self._workflow, link)
-        return Passing(self._settings, link, target, self.head, [self._before(name) for name in link.after or ("",)])
-
-    def _before(self, name: str) -> Before:
-        by_name = {name_of(link): link for link in self._workflow.links}
-        workflow = defined(self._workflow)[by_name[name].workflow if name else self._workflow.name]
-        row = self._rows.get(name)
-        run = None if row is None or not row.run else self._store.runs.by_number(row.run)
-        return Before(workflow, run if run is not None else self.head if not name else None)
-
-    def submission(self, link: Link) -> Submission:
-        """Raises UserError: it cannot be run, or the person who began the chain may not."""
-        given, head = self.head.options, self.head
-        kept: dict[str, Any] = {name: given[name] for name in ("file", "fail_fast", "fresh", "on") if given.get(name)}
-        made = Submission(
-            target_of(self._workflow, link),
-            self.passing(link).params(),
-            person=head.user,
-            groups=self._groups,
-            place=given.get("place", ""),
-            scheduler=self._settings.scheduler,
-            **kept,
-        )
-        for name in ("bundle", "secrets"):
-            if name in given:
-                made.options[name] = given[name]
-        about = {"head": head.number, "place": name_of(link)}
-        if self._groups is not None:
-            about["groups"] = list(self._groups)
-        made.options[FOLLOW] = [*made.options.get(FOLLOW, ()), {"kind": LINK, "data": about}]
-        made.copy_files(self._settings)
-        made.admit(self._store)
-        tracked = self._store.tracking.of(head.number)
-        made.tracked = None if tracked is None else (tracked.url, tracked.experiment)
-        return made
+    def _tell_others(self, store: Store, entry: OutboxEntry, run: RunRecord) -> None:
+        """Links that have found this run at work, and not started it, are told of its end, too."""
+        own = {
+            (one["data"].get("head"), one["data"].get("place")) for one in run.options[FOLLOW] if one["kind"] == LINK
+        }
+        for row in store.links.of_run(run.number):
+            if row.name and not row.ended and (row.head, row.name) not in own:
+                data = {"head": row.head, "place": row.name, "end": entry.data["end"]}
+                key = row_key(f"{row.head}/{row.name}", entry.seq)
+                store.outbox.put(run.number, entry.seq, LINK, data, key, self._now())
 
 
 def _run(store: Store, number: int) -> RunRecord:

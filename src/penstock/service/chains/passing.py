@@ -11,7 +11,9 @@ from penstock.expressions.evaluate import EvaluationError, evaluate, resolve
 from penstock.expressions.parse import references
 from penstock.graph.chains import name_of
 from penstock.graph.model import Link, Workflow, expressions
+from penstock.service.payloads.process import Definition, handed_on
 from penstock.service.results import opened, outputs_of
+from penstock.service.run_records import params_of
 from penstock.settings import Settings
 from penstock.store.records import RunRecord
 
@@ -22,6 +24,11 @@ class Before(NamedTuple):
     workflow: Workflow
     run: RunRecord | None
     """None: it was not run."""
+
+
+def opened_params(settings: Settings, run: RunRecord) -> dict[str, Any]:
+    """Its parameters as plain data, also those that are among the blobs."""
+    return {name: plain(value) for name, value in opened(settings, run.id, params_of(run)).items()}
 
 
 class Passing:
@@ -36,14 +43,16 @@ class Passing:
         self._head = head
         self._before = before
         self._outputs = self._read()
+        self._params = opened_params(settings, head)
 
-    def holds(self) -> bool:
-        """Raises PlanError."""
-        assert self._link.when is not None
+    def unmet(self) -> str:
+        """The condition, if it does not hold. Raises PlanError."""
+        if self._link.when is None:
+            return ""
         found = self._valued("when", self._link.when)
         if not isinstance(found, bool):
             raise PlanError(self._problem("when", f"{self._link.when.text} is neither true nor false"))
-        return found
+        return "" if found else f"{self._link.when.text} does not hold"
 
     def params(self) -> dict[str, Any]:
         """Raises PlanError."""
@@ -54,12 +63,12 @@ class Passing:
                 found[name] = self._valued(f"params.{name}", self._link.params[name])
             elif name in self._outputs:
                 found[name] = self._outputs[name]
-            elif name in self._head.params:
-                found[name] = self._head.params[name]
+            elif name in self._params:
+                found[name] = self._params[name]
         return found
 
     def _valued(self, place: str, value: Any) -> Any:
-        scope = {"outputs": self._outputs, "params": self._head.params, "run": self._run()}
+        scope = {"outputs": self._outputs, "params": self._params, "run": self._run()}
         try:
             return resolve(value, scope) if place != "when" else evaluate(value, scope)
         except (EvaluationError, KeyError) as error:
@@ -97,3 +106,52 @@ class Passing:
     def _problem(self, place: str, message: str) -> Problem:
         fix = "correct the link, or give what it reads a default"
         return Problem("P545", f"the link {name_of(self._link)!r}: {message}", fix, where=f"links.{place}")
+
+
+# -- payloads ---------------------------------------------------------------------------------------------------------
+
+
+def payload_param(workflow: Workflow) -> str:
+    return workflow.payload.param if workflow.payload is not None else "payload"
+
+
+def output_payload(settings: Settings, workflow: Workflow, run: RunRecord) -> Any:
+    """What a run hands on: its output of the name of the payload, or `result`, or its only output, with the process of its own payload if it has
+    none. Its own payload, if none of that is a map, or it has not succeeded."""
+    name = payload_param(workflow)
+    own = opened_params(settings, run).get(name)
+    kept = outputs_of(run) if run.state == "succeeded" else {}
+    chosen = next((one for one in (name, "result") if one in kept), next(iter(kept)) if len(kept) == 1 else "")
+    found = plain(opened(settings, run.id, {chosen: kept[chosen]})[chosen]) if chosen else None
+    if not isinstance(found, dict):
+        return own
+    return {"process": own["process"], **found} if isinstance(own, dict) and "process" in own else found
+
+
+class PayloadPassing:
+    """The same for a link that the payload of `head` asks for."""
+
+    def __init__(
+        self, settings: Settings, definition: Definition, target: Workflow, head: RunRecord, before: Sequence[Before]
+    ) -> None:
+        self._target = target
+        self.name = payload_param(target)
+        given = [output_payload(settings, one.workflow, one.run) for one in before if one.run is not None]
+        self._payload = handed_on([one for one in given if isinstance(one, dict)], definition.process)
+        known = {param.name for param in target.params}
+        self._others = {
+            name: value
+            for name, value in opened_params(settings, head).items()
+            if name in known and name != self.name and name != payload_param(before[0].workflow)
+        }
+
+    def unmet(self) -> str:
+        return "" if self._payload is not None else "its chain_filter leaves no feature"
+
+    def params(self) -> dict[str, Any]:
+        """Raises PlanError."""
+        if self.name not in {param.name for param in self._target.params}:
+            fix = f"declare it, or say which it is: payload: {{param: …}} of {self._target.name}"
+            message = f"{self._target.name} has no parameter {self.name!r}, which a process is given its payload by"
+            raise PlanError(Problem("P549", message, fix))
+        return {**self._others, self.name: self._payload}

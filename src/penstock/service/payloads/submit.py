@@ -24,6 +24,7 @@ from penstock.graph.model import Workflow
 from penstock.graph.stored import Stored
 from penstock.service.payloads.decide import REUSE, decide
 from penstock.service.payloads.identity import identity_of, payload_id
+from penstock.service.payloads.process import carries, definitions
 from penstock.service.run_records import BY_REFERENCE
 from penstock.service.submission import Submission
 from penstock.store.records import Origin, PayloadRecord, RunRecord
@@ -84,6 +85,8 @@ def submit(
     """`noted`: records more of a new run, in its transaction. Raises UserError."""
     identity = identity_of(workflow)
     id = payload_id(workflow.name, identity, request.payload)
+    if carries(request.payload):
+        definitions(request.payload)
     version = identity.version if request.version is None else request.version
     now = time.time()
 
@@ -107,7 +110,7 @@ def submit(
             noted(run)
         return run
 
-    label = (request.label or _label(request.payload))[:LABEL]
+    label = (request.label or label_of(request.payload))[:LABEL]
     found = store.payloads.submit(id, workflow.name, label, version, why, create, now, submission.person)
     return SubmittedPayload(*found)
 
@@ -122,6 +125,6 @@ def by_reference(submission: Submission, name: str, blobs: Blobs) -> None:
             submission.options[BY_REFERENCE] = [name]
 
 
-def _label(payload: Any) -> str:
+def label_of(payload: Any) -> str:
     found = payload.get("id") if type(payload) is dict else None
     return found if isinstance(found, str) else ""

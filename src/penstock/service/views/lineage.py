@@ -118,22 +118,31 @@ class _Lineages:
         return self._runs[self._root]
 
     def _not_started(self, record: RunRecord, number: int) -> None:
-        """Links of this run that have started none, each below what it comes after."""
+        """Links of this run that have started none, each below what it comes after; and those that found a run of another chain."""
         rows = self._rows.get(number, {})
         if not rows and number != self._root and not record.options.get("follow"):
             return
+        links = {name_of(link): link for link in self._workflow(record).links}
+        asked = {name: Link(workflow=row.workflow, name=name) for name, row in rows.items() if name}
         places: dict[str, LineageNode] = {"": self._runs[number]}
-        for link in self._workflow(record).links:
-            name, row = name_of(link), rows.get(name_of(link))
-            if row is not None and row.state == STARTED:
-                if row.run in self._runs:
-                    places[name] = self._runs[row.run]
+        for name, link in {**links, **{name: one for name, one in asked.items() if name not in links}}.items():
+            row = rows.get(name)
+            if row is not None and row.state == STARTED and row.run in self._runs:
+                places[name] = self._runs[row.run]
                 continue
             made = LineageNode(name, link.workflow, WAITING if row is None else row.state, why=self._why(link, row))
+            if row is not None and row.state == STARTED:
+                self._found(made, row)
             places[name] = made
             above = places.get((link.after or ("",))[0], self._runs[number])
             made.parent = above.run
             above.after.append(made)
+
+    def _found(self, made: LineageNode, row: LinkRow) -> None:
+        record = self._store.runs.by_number(row.run)
+        made.state = REMOVED if record is None else state_of(self._store, record, self._owners)
+        if record is not None:
+            made.run, made.number, made.error = record.id, record.number, record.error
 
     def _why(self, link: Link, row: LinkRow | None) -> str:
         if row is not None:

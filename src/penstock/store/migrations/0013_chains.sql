@@ -18,3 +18,4 @@ CREATE TABLE links (
     PRIMARY KEY (head, name)
 );
 CREATE INDEX links_by_root ON links (root, head);
+CREATE INDEX links_by_run ON links (run);
