@@ -62,7 +62,7 @@ def test_twelve_processes_open_a_new_store_at_once(where: str) -> None:
 def test_a_newer_schema_is_refused_and_left_alone(where: str) -> None:
     with open_store(where) as store:
         store._db.write("put_meta", (migrate.VERSION, "99"))
-    with pytest.raises(StoreError, match=r"P602 .*schema 99; this one knows 9.*upgrade"):
+    with pytest.raises(StoreError, match=r"P602 .*schema 99; this one knows 10.*upgrade"):
         open_store(where)
 
 
