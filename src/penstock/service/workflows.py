@@ -25,6 +25,11 @@ def load(target: str) -> Workflow:
 def load_with_report(target: str) -> tuple[Workflow, Report | None]:
     """Also reports what was kept, changed and lost, if the workflow was written for another system. Raises UserError."""
     path, name = existing(target)
+    workflow, report = _loaded(path, name)
+    return with_files_beside(workflow, path), report
+
+
+def _loaded(path: Path, name: str | None) -> tuple[Workflow, Report | None]:
     if path.is_dir():
         return _from_manifests(path, name)
     if path.suffix == ".py":
@@ -46,6 +51,28 @@ def load_with_report(target: str) -> tuple[Workflow, Report | None]:
     if name is not None and name != workflow.name:
         raise NotFound(Problem("P303", f"there is no workflow {name!r} in {path}", f"known: {workflow.name}"))
     return workflow, None
+
+
+def with_files_beside(workflow: Workflow, path: Path) -> Workflow:
+    """The workflow with what its links name but nobody defines, as it is now in files of these names beside its own: `publish.yaml`, `publish.py`.
+    Raises UserError if one of them is wrong, or called otherwise."""
+    looked: set[str] = set()
+    while missing := sorted(_linked(workflow) - {one.name for one in (workflow, *workflow.definitions)} - looked):
+        from penstock.graph.chains import TwoOfOneName, gathered
+
+        looked |= set(missing)
+        beside = [path.with_name(name + suffix) for name in missing for suffix in (".yaml", ".yml", ".json", ".py")]
+        found = [_loaded(file, None)[0] for file in beside if file.is_file() and file != path]
+        try:
+            workflow = dataclasses.replace(workflow, definitions=gathered((*workflow.definitions, *found)))
+        except TwoOfOneName as error:
+            message = f"two different workflows of the chain are called {error.args[0]!r}"
+            raise PlanError(Problem("P541", message, "give one of them another name", source=workflow.source)) from None
+    return workflow
+
+
+def _linked(workflow: Workflow) -> set[str]:
+    return {link.workflow for one in (workflow, *workflow.definitions) for link in one.links}
 
 
 def _from_manifests(path: Path, name: str | None) -> tuple[Workflow, Report]:
@@ -154,7 +181,7 @@ def override(
     if unit is not None:
         changes["unit"] = unit_from(unit)
     workflow = dataclasses.replace(workflow, **changes) if changes else workflow
-    linked = {link.workflow for one in (workflow, *workflow.definitions) for link in one.links}
+    linked = _linked(workflow)
     if not linked:
         return workflow
 
