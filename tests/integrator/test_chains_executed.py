@@ -72,7 +72,7 @@ def test_penstock_run_goes_on_until_the_chain_has_ended_and_says_what_was_not_ru
     done = penstock("run", "first.yaml", "--on", "container=process", "-p", f"place={place}")
     assert done.code == 0, done.err
     assert marks(place) == {"first": 1, "left": 1, "right": 1, "last": 1}
-    assert "never is skipped: run.state == 'failed' does not hold" in done.err
+    assert "never is skipped: run.state == \"failed\" does not hold" in done.err
     shown = penstock("show", "last-1", "--lineage").out
     assert [line.split()[1] for line in shown.splitlines()] in (
         ["first-1", "left-1", "right-1", "last-1", "never"],

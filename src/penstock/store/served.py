@@ -44,6 +44,7 @@ SERVED: Final[Mapping[str, str]] = {
     "lock_holders": "*",
     "order_of": "i",
     "origin": "i",
+    "origins_of_root": "i",
     "links_of_root": "i",
     "queue_use": "sii",
     "queue_use_before": "si",
