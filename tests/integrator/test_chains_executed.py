@@ -72,7 +72,7 @@ def test_penstock_run_goes_on_until_the_chain_has_ended_and_says_what_was_not_ru
     done = penstock("run", "first.yaml", "--on", "container=process", "-p", f"place={place}")
     assert done.code == 0, done.err
     assert marks(place) == {"first": 1, "left": 1, "right": 1, "last": 1}
-    assert "never is skipped: run.state == \"failed\" does not hold" in done.err
+    assert 'never is skipped: run.state == "failed" does not hold' in done.err
     shown = penstock("show", "last-1", "--lineage").out
     assert [line.split()[1] for line in shown.splitlines()] in (
         ["first-1", "left-1", "right-1", "last-1", "never"],
@@ -80,6 +80,42 @@ def test_penstock_run_goes_on_until_the_chain_has_ended_and_says_what_was_not_ru
     )
     data = json.loads(penstock("show", "@", "--lineage", "-o", "json").out)
     assert data["root"] == "first-1" and {one["parent"] for one in data["links"]} >= {None, "first-1"}
+
+
+def test_after_a_retry_the_chain_goes_on_from_there(penstock: Penstock, tmp_path: Path) -> None:  # noqa: F811
+    fixed = tmp_path / "fixed"
+    text = DOCUMENT.replace("sleep 0.1; echo left", f"test -e {fixed} && echo left")
+    (tmp_path / "first.yaml").write_text(text)
+    place = tmp_path / "marks"
+    done = penstock("run", "first.yaml", "--on", "container=process", "-p", f"place={place}")
+    assert done.code == 3 and "last is omitted: left failed" in done.err
+    assert marks(place) == {"first": 1, "right": 1}
+    fixed.touch()
+    again = penstock("retry", "left-1")
+    assert again.code == 0, again.err
+    assert marks(place) == {"first": 1, "right": 1, "left": 1, "last": 1}
+    assert penstock("resume", "first-1").code == 2  # there is nothing left to do
+
+
+def test_what_follows_from_a_run_that_was_removed_is_not_started_and_its_links_go_with_the_chain(
+    store: Store, tmp_path: Path, where: str
+) -> None:
+    settings = settings_of(tmp_path / ".penstock", where)
+    head = begin(store, work("a") >> work("b"))
+    end(store, head.number)
+    assert store.maintenance.delete_runs([head.number], 0.0)[0] == 1
+    assert deliver(store, settings) == 1 and not store.runs.newest()
+    assert [row.error[:4] for row in store.outbox.page(["link"], ["dead"], 10)] == ["P505"]
+    other = begin(store, work("a") >> work("b"))
+    end(store, other.number)
+    deliver(store, settings)
+    (b,) = [run for run in store.runs.newest() if run.workflow == "b"]
+    end(store, b.number)
+    deliver(store, settings)
+    store.maintenance.delete_runs([other.number], 0.0)
+    assert store.links.of_root(other.number)
+    store.maintenance.delete_runs([b.number], 0.0)
+    assert not store.links.of_root(other.number)
 
 
 @pytest.mark.slow
@@ -134,7 +170,11 @@ def test_whoever_may_not_submit_to_a_queue_any_more_starts_no_run_there(
 
 
 @pytest.mark.slow
-def test_a_worker_executes_a_chain_that_came_over_http_and_its_lineage_is_shown(tmp_path: Path) -> None:
+def test_a_worker_executes_a_chain_that_came_over_http_and_its_lineage_is_shown(
+    penstock: Penstock,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     place = tmp_path / "marks"
     with Served(tmp_path / ".penstock") as served:
         made = served.submit(
@@ -153,3 +193,6 @@ def test_a_worker_executes_a_chain_that_came_over_http_and_its_lineage_is_shown(
         page = served.ask("GET", "/runs/last-1", headers={"Accept": "text/html"}).text
         assert 'href="/runs/first-1"' in page and "does not hold" in page and "Lineage" in page
         assert served.ask("GET", "/api/v1/runs/nope-1/lineage").status == 404
+        monkeypatch.setenv("PENSTOCK_TOKEN", served.own)
+        there = penstock("show", "last-1", "--lineage", "-o", "json", "--server", served.url)
+        assert json.loads(there.out)["links"] == rows

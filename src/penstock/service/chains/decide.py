@@ -27,6 +27,15 @@ class LinkDecision(NamedTuple):
     why: str = ""
 
 
+class _BeforeIt(NamedTuple):
+    """What a link comes after."""
+
+    name: str
+    state: str
+    end: str | None
+    """How it ended, or for which end it was omitted; skipped. None: it is not known yet."""
+
+
 def decide(
     links: Iterable[Link], rows: Mapping[str, LinkRow], place: str, end: str, at: tuple[int, int], unmet: Unmet
 ) -> list[LinkDecision]:
@@ -34,38 +43,38 @@ def decide(
     these are. `at`: the number of that run, and of the event that says so."""
     known = rows.get(place)
     late = known is not None and (known.run, known.seq) > at
-    ends = {name: _end_of(row) for name, row in rows.items()}
+    before = {name: _BeforeIt(name, row.state, _end_of(row)) for name, row in rows.items()}
     if not late:
-        ends[place] = end
+        before[place] = _BeforeIt(place, STARTED, end)
     found: list[LinkDecision] = []
     touched = {place}
     for link in links:
-        name, before = name_of(link), link.after or ("",)
+        name, after = name_of(link), link.after or ("",)
         row = rows.get(name)
-        if touched.isdisjoint(before) or (row is not None and row.state == STARTED):
+        if touched.isdisjoint(after) or (row is not None and row.state == STARTED):
             continue
         if late:  # it has ended again since, and that decides; but what asked for this end has its run
-            if before == (place,) and end in link.on and not unmet(link):
+            if after == (place,) and end in link.on and not unmet(link):
                 found.append(LinkDecision(link, STARTED))
             continue
-        decision = _verdict(link, [ends.get(one) for one in before], unmet)
+        decision = _verdict(link, [before.get(one, _BeforeIt(one, "", None)) for one in after], unmet)
         if decision.state or row is not None:
             found.append(decision)
             touched.add(name)
-            ends[name] = {SKIPPED: SKIPPED, OMITTED: decision.end}.get(decision.state)
+            ended = {SKIPPED: SKIPPED, OMITTED: decision.end}.get(decision.state)
+            before[name] = _BeforeIt(name, decision.state, ended)
     return found
 
 
-def _verdict(link: Link, ends: list[str | None], unmet: Unmet) -> LinkDecision:
-    known = [one for one in ends if one is not None]
-    if len(known) < len(ends):
+def _verdict(link: Link, before: list[_BeforeIt], unmet: Unmet) -> LinkDecision:
+    if any(one.end is None for one in before):
         return LinkDecision(link, "")
-    ran = [one for one in known if one != SKIPPED]
-    unwanted = next((one for one in ran if one not in link.on), "")
+    ran = [one for one in before if one.end != SKIPPED]
+    unwanted = [one for one in ran if one.end not in link.on]
     if unwanted:
-        return LinkDecision(link, OMITTED, unwanted, f"{_before(link)} {_word(unwanted)}")
+        return LinkDecision(link, OMITTED, unwanted[0].end or "", " and ".join(map(_said, unwanted)))
     if not ran:
-        return LinkDecision(link, SKIPPED, why=f"{_before(link)} {'were' if len(ends) > 1 else 'was'} skipped")
+        return LinkDecision(link, SKIPPED, why=" and ".join(map(_said, before)))
     why = unmet(link)
     return LinkDecision(link, SKIPPED, why=why) if why else LinkDecision(link, STARTED)
 
@@ -77,9 +86,9 @@ def _end_of(row: LinkRow) -> str | None:
     return {SKIPPED: SKIPPED, DEAD: "failed"}.get(row.state, row.ended)
 
 
-def _before(link: Link) -> str:
-    return " and ".join(link.after) or "the run"
-
-
-def _word(end: str) -> str:
-    return {"cancelled": "was cancelled", "invalid": "was given invalid input"}.get(end, end)
+def _said(one: _BeforeIt) -> str:
+    name = one.name or "the run"
+    if one.state == OMITTED:
+        return f"{name} was omitted"
+    words = {"cancelled": "was cancelled", "invalid": "was given invalid input", SKIPPED: "was skipped"}
+    return f"{name} {'could not be started' if one.state == DEAD else words.get(one.end or '', one.end)}"

@@ -12,7 +12,7 @@ from typing import Any, Final
 from penstock.graph import codec
 from penstock.graph.chains import name_of
 from penstock.graph.model import Link, Workflow
-from penstock.service.run_records import Owners, state_of
+from penstock.service.run_records import state_of
 from penstock.store.links import STARTED, LinkRow
 from penstock.store.records import Origin, RunRecord
 from penstock.store.sql import Store
@@ -83,7 +83,6 @@ class _Lineages:
     def __init__(self, store: Store, root: int) -> None:
         self._store = store
         self._root = root
-        self._owners = Owners(store)
         self._documents: dict[str, Workflow] = {}
         self._origins: dict[int, Origin] = {one.run: one for one in store.runs.origins_of_root(root)}
         self._rows: dict[int, dict[str, LinkRow]] = {}
@@ -103,7 +102,7 @@ class _Lineages:
                     "" if found is None else found.name, "" if found is None else found.workflow, REMOVED
                 )
                 continue
-            state = state_of(self._store, record, self._owners)
+            state = state_of(self._store, record)
             link = "" if origin is None else origin.link
             self._runs[number] = LineageNode(link, record.workflow, state, record.id, number, error=record.error)
         for number, one in self._runs.items():
@@ -140,7 +139,7 @@ class _Lineages:
 
     def _found(self, made: LineageNode, row: LinkRow) -> None:
         record = self._store.runs.by_number(row.run)
-        made.state = REMOVED if record is None else state_of(self._store, record, self._owners)
+        made.state = REMOVED if record is None else state_of(self._store, record)
         if record is not None:
             made.run, made.number, made.error = record.id, record.number, record.error
 
