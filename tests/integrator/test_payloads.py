@@ -126,6 +126,11 @@ def test_each_attempt_is_a_run_that_says_which_it_is(store: Store) -> None:
     ]
 
 
+def test_an_id_that_no_database_takes_is_no_reason_to_refuse(store: Store) -> None:
+    made = send(store, {"id": "a\0\ud800b" + "x" * 300, "n": 1}, flow("labels", include=(".n",)))
+    assert made.payload.label.startswith("a?b") and len(made.payload.label) < 201
+
+
 def test_a_payload_whose_run_was_removed_is_new(store: Store) -> None:
     run = send(store, P).run
     assert run is not None

@@ -8,6 +8,8 @@ from pydantic import BaseModel, Field
 
 from penstock.server.models import EventItem, ProblemItem, Submit, _Open, _Strict
 
+_TEXT = r"^[^\x00]*$"
+"""PostgreSQL takes no other."""
 PayloadState = Literal["queued", "running", "succeeded", "failed", "cancelled", "invalid"]
 
 
@@ -64,9 +66,9 @@ class Invalidate(_Strict):
 
 class Redrive(_Strict):
     state: Literal["failed", "cancelled", "invalid"] = "failed"
-    workflow: str | None = Field(None, max_length=300)
+    workflow: str | None = Field(None, max_length=300, pattern=_TEXT)
     since: float = Field(ge=0, le=1e11, allow_inf_nan=False, description="They ended at this time or later")
-    error: str = Field("", max_length=300, description="How their error begins, or a pattern: Timeout*")
+    error: str = Field("", max_length=300, pattern=_TEXT, description="How their error begins, or a pattern: Timeout*")
     dry_run: bool = False
 
 

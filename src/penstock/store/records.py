@@ -63,7 +63,7 @@ class RunRecord:
     outputs: dict[str, Any] | None = None
     user: str = ""
     error: str = ""
-    """What it failed with first, `TimeoutError: …`; empty if it has not failed."""
+    """What made it fail, `TimeoutError: …`; empty if it has not failed."""
     invalid: bool = False
     """It failed because its input is not valid."""
 

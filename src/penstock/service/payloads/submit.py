@@ -110,7 +110,7 @@ def submit(
             noted(run)
         return run
 
-    label = (request.label or label_of(request.payload))[:LABEL]
+    label = label_of(request.payload, request.label)
     found = store.payloads.submit(id, workflow.name, label, version, why, create, now, submission.person)
     return SubmittedPayload(*found)
 
@@ -125,6 +125,8 @@ def by_reference(submission: Submission, name: str, blobs: Blobs) -> None:
             submission.options[BY_REFERENCE] = [name]
 
 
-def label_of(payload: Any) -> str:
-    found = payload.get("id") if type(payload) is dict else None
-    return found if isinstance(found, str) else ""
+def label_of(payload: Any, given: str = "") -> str:
+    """`given`, or the payload's id. Only what both databases take."""
+    found = payload.get("id") if type(payload) is dict else ""
+    text = given or (found if isinstance(found, str) else "")
+    return text[:LABEL].replace("\0", "").encode(errors="replace").decode()
