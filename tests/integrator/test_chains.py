@@ -259,6 +259,36 @@ def test_links_take_what_follows_from_the_document_of_the_submission(store: Stor
     assert store.orders.of(b1.number) is not None
 
 
+def test_a_fault_at_one_link_does_not_hold_up_others_and_is_given_up_in_the_end(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.service.chains.delivery import FAULTS, LinkDelivery
+    from tests.integrator.chains import ME
+
+    bad, good = begin(store, work("bad") >> B1), begin(store, work("good") >> B2)
+    end(store, bad.number)
+    end(store, good.number)
+    real = LinkDelivery.plan
+
+    def plan(self: LinkDelivery, store: Store, entry: Any) -> Any:
+        if entry.run == bad.number:
+            raise ZeroDivisionError("a fault")
+        return real(self, store, entry)
+
+    monkeypatch.setattr(LinkDelivery, "plan", plan)
+    now = 3.0
+    for _ in range(FAULTS):
+        now += 1000.0
+        LinkDelivery(settings, lambda: now).deliver(store, store.outbox.take("link", ME, now, 100))
+    assert states(store, good.number) == {"b2": "started"} and not states(store, bad.number)
+    (row,) = store.outbox.of_run(bad.number)
+    assert (row.state, row.attempts, row.error) == ("dead", FAULTS, "ZeroDivisionError: a fault")
+    monkeypatch.setattr(LinkDelivery, "plan", real)
+    assert store.outbox.again(row.number, now) and deliver(store, settings) == 0
+    LinkDelivery(settings, lambda: now).deliver(store, store.outbox.take("link", ME, now, 100))
+    assert states(store, bad.number) == {"b1": "started"}
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nowhere": ({"workflow": "nope"}, "P540"),
     "twice": ({"workflow": "b1", "name": "again"}, "P543"),

@@ -189,7 +189,8 @@ def test_a_workflow_that_was_run_before_is_found_by_its_name_and_an_unknown_one_
 
 
 def test_a_process_that_is_none_is_refused_at_submission_and_recorded_later(store: Store, settings: Settings) -> None:
-    for wrong in ([], {"workflow": "a"}, [["a"]], [{"workflow": "a"}, []], [{"workflow": "a"}, {"flow": "b"}]):
+    many = [{"workflow": "a"}, [{"workflow": "b1"}] * 1000]
+    for wrong in (many, [], {"workflow": "a"}, [["a"]], [{"workflow": "a"}, []], [{"workflow": "a"}, {"flow": "b"}]):
         with pytest.raises(UserError, match="P549"):
             send(store, settings, {"features": SCENES, "process": wrong})
     first = send(store, settings, payload("a"))

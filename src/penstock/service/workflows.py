@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidWorkflow, NotFound, PlanError, Problem, UserError, nearest
+from penstock.graph.limits import NAME
 from penstock.graph.model import Nested, Step, Unit, Workflow
 
 if TYPE_CHECKING:
@@ -61,7 +62,11 @@ def with_files_beside(workflow: Workflow, path: Path) -> Workflow:
         from penstock.graph.chains import TwoOfOneName, gathered
 
         looked |= set(missing)
-        beside = [path.with_name(name + suffix) for name in missing for suffix in (".yaml", ".yml", ".json", ".py")]
+        beside = [
+            path.with_name(name + suffix)
+            for name in filter(NAME.match, missing)
+            for suffix in (".yaml", ".yml", ".json", ".py")
+        ]
         found = [_loaded(file, None)[0] for file in beside if file.is_file() and file != path]
         try:
             workflow = dataclasses.replace(workflow, definitions=gathered((*workflow.definitions, *found)))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock.engine.follow import FOLLOW, row_key
-from penstock.errors import NotFound, PlanError, Problem, StoreError, UserError
+from penstock.errors import NotFound, PenstockError, PlanError, Problem, StoreError, UserError
 from penstock.graph.chains import name_of
 from penstock.graph.model import Link
 from penstock.service.chains.decide import LinkDecision, decide
@@ -27,6 +27,9 @@ from penstock.store.outbox import OutboxEntry
 from penstock.store.records import FINAL, INVALID, Origin, RunRecord
 from penstock.store.sql import Store
 
+FAULTS: Final = 8
+PAUSE: Final = 1.0
+"""Seconds, doubled each time: after a fault of ours a row is tried again so many times."""
 TRIES: Final = 20
 """How often what follows is worked out anew because others have decided meanwhile."""
 
@@ -67,7 +70,14 @@ class LinkDelivery:
 
     def deliver(self, store: Store, entries: Sequence[OutboxEntry]) -> None:
         for entry in entries:
-            self.one(store, entry)
+            try:
+                self.one(store, entry)
+            except PenstockError:
+                raise
+            except Exception as error:  # a fault of ours must not hold up the links of others
+                tries, said = entry.attempts + 1, f"{type(error).__name__}: {error}"
+                state = outbox.NEW if tries < FAULTS else outbox.DEAD
+                store.outbox.settle(entry, state, tries, said[:500], self._now() + PAUSE * 2**tries)
 
     def one(self, store: Store, entry: OutboxEntry) -> list[int]:
         """Does one row. Returns the numbers of the runs that it has started."""

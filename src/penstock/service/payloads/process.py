@@ -18,6 +18,8 @@ from penstock.graph.model import Link
 PROCESS: Final = "process"
 FEATURES: Final = "features"
 FILTER: Final = "chain_filter"
+MOST: Final = 1000
+"""Definitions in one process."""
 
 
 class Definition(NamedTuple):
@@ -77,6 +79,8 @@ def _checked(payload: Mapping[str, Any]) -> list[Any]:
     process = payload.get(PROCESS)
     if not isinstance(process, list) or not process or not isinstance(process[0], dict):
         raise _wrong("it is a list that begins with the definition of the process that is due now", "")
+    if sum(len(one) if isinstance(one, list) else 1 for one in process) > MOST:
+        raise _wrong(f"it has more than {MOST:,} definitions", "")
     for place, one in enumerate(process):
         branches = one if isinstance(one, list) and one and place else [one]
         for branch in branches:
