@@ -342,7 +342,7 @@ def test_a_chain_is_one_document_that_reads_as_it_was_written() -> None:
 # -- any chain, any order, any crash ----------------------------------------------------------------------------------
 
 
-class _Crash(Exception):
+class _Crash(BaseException):
     pass
 
 
