@@ -277,15 +277,16 @@ def test_a_fault_at_one_link_does_not_hold_up_others_and_is_given_up_in_the_end(
 
     monkeypatch.setattr(LinkDelivery, "plan", plan)
     now = 3.0
+    delivery = LinkDelivery(settings, lambda: now)
     for _ in range(FAULTS):
         now += 1000.0
-        LinkDelivery(settings, lambda: now).deliver(store, store.outbox.take("link", ME, now, 100))
+        delivery.deliver(store, store.outbox.take("link", ME, now, 100))
     assert states(store, good.number) == {"b2": "started"} and not states(store, bad.number)
     (row,) = store.outbox.of_run(bad.number)
     assert (row.state, row.attempts, row.error) == ("dead", FAULTS, "ZeroDivisionError: a fault")
     monkeypatch.setattr(LinkDelivery, "plan", real)
     assert store.outbox.again(row.number, now) and deliver(store, settings) == 0
-    LinkDelivery(settings, lambda: now).deliver(store, store.outbox.take("link", ME, now, 100))
+    delivery.deliver(store, store.outbox.take("link", ME, now, 100))
     assert states(store, bad.number) == {"b1": "started"}
 
 
