@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from penstock.author.chains import Chain
     from penstock.author.control import for_loop, when, while_loop
     from penstock.author.flow import workflow
     from penstock.author.jobs import BaseJob, ContainerJob, ResourceJob, ScriptJob, Workflow
+    from penstock.author.links import Link
     from penstock.author.secrets import secret
     from penstock.author.tasks import FunctionJob, task
     from penstock.author.values import WorkflowParam
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 _HOME = {
     "for_loop": "author.control", "when": "author.control", "while_loop": "author.control",
     "task": "author.tasks", "workflow": "author.flow",
+    "Chain": "author.chains", "Link": "author.links",
     "BaseJob": "author.jobs", "ContainerJob": "author.jobs", "FunctionJob": "author.tasks", "ResourceJob": "author.jobs",
     "ScriptJob": "author.jobs", "Workflow": "author.jobs", "WorkflowParam": "author.values", "secret": "author.secrets",
     "PenstockError": "errors", "InvalidInput": "errors", "PayloadIdentity": "graph.model",
@@ -36,8 +39,8 @@ _HOME = {
 }  # fmt: skip
 
 __all__ = [
-    "AnswerRule", "ArgoRunner", "Backoff", "BaseJob", "Cache", "Callback", "CallbackRetry", "Client", "ContainerJob", "FunctionJob", "InvalidInput", "JobSetRunner", "LocalRunner", "Outcome", "PayloadIdentity", "PenstockError", "ResourceJob", "Retry",
-    "Run", "RunFailed", "ScriptJob", "TektonRunner", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "open_run", "secret", "task", "when", "while_loop", "workflow",
+    "AnswerRule", "ArgoRunner", "Backoff", "BaseJob", "Cache", "Callback", "CallbackRetry", "Chain", "Client", "ContainerJob", "FunctionJob", "InvalidInput", "JobSetRunner", "Link", "LocalRunner", "Outcome", "PayloadIdentity",
+    "PenstockError", "ResourceJob", "Retry", "Run", "RunFailed", "ScriptJob", "TektonRunner", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "open_run", "secret", "task", "when", "while_loop", "workflow",
 ]  # fmt: skip
 
 

@@ -1,4 +1,6 @@
 CREATE INDEX audit_by_person ON audit (person, number);
+CREATE INDEX links_by_root ON links (root, head);
+CREATE INDEX links_by_run ON links (run);
 CREATE INDEX locks_by_engine ON locks (engine, held);
 CREATE INDEX locks_by_task ON locks (run, task);
 CREATE INDEX locks_in_line ON locks (name, held, rank, run, number);
@@ -71,6 +73,19 @@ CREATE TABLE leases (
     run BIGINT NOT NULL,
     task TEXT NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE links (
+    head BIGINT NOT NULL,
+    name TEXT NOT NULL,
+    root BIGINT NOT NULL,
+    workflow TEXT NOT NULL,
+    state TEXT NOT NULL,
+    run BIGINT NOT NULL,
+    ended TEXT NOT NULL,
+    seq BIGINT NOT NULL,
+    why TEXT NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (head, name)
+);
 CREATE TABLE locks (
     name TEXT NOT NULL,
     run BIGINT NOT NULL,

@@ -34,6 +34,7 @@ from penstock.graph import quantity
 from penstock.graph.model import (
     ENOUGH_OF,
     JUDGED_BY,
+    LINK_ON,
     MISSING,
     MOUNT_SCOPES,
     PART_ON_ERROR,
@@ -49,6 +50,7 @@ from penstock.graph.model import (
     Function,
     Http,
     Input,
+    Link,
     Lock,
     Mount,
     Nested,
@@ -458,6 +460,17 @@ steps = st.builds(
 )
 
 
+links = st.builds(
+    Link,
+    workflow=names,
+    name=_mostly("", names),
+    after=st.lists(names, max_size=2).map(tuple),
+    on=st.lists(st.sampled_from(LINK_ON) | anything, max_size=2).map(tuple),
+    when=maybe_condition,
+    params=mappings,
+)
+
+
 def _workflows(definitions: st.SearchStrategy[tuple[Workflow, ...]]) -> st.SearchStrategy[Workflow]:
     return st.builds(
         Workflow,
@@ -478,6 +491,7 @@ def _workflows(definitions: st.SearchStrategy[tuple[Workflow, ...]]) -> st.Searc
             st.builds(Enough, steps=st.lists(names, max_size=2).map(tuple), of=st.sampled_from(ENOUGH_OF) | anything),
         ),
         locks=_mostly((), st.lists(locks, max_size=2).map(tuple)),
+        links=_mostly((), st.lists(links, max_size=2).map(tuple)),
         extra=_mostly({}, mappings),
         definitions=definitions,
         labels=_mostly({}, labels),
@@ -492,6 +506,7 @@ ALL_CLASSES = (
     Workflow,
     Step,
     Parameter,
+    Link,
     Input,
     Output,
     Container,

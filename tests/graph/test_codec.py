@@ -32,6 +32,7 @@ from penstock.graph.model import (
     Function,
     Http,
     Input,
+    Link,
     Lock,
     Mount,
     Nested,
@@ -74,6 +75,7 @@ ONE: dict[type, Any] = {
     Toleration: Toleration(key="k", operator="Exists", value="v", effect="NoSchedule", seconds=5),
     Cache: Cache(enabled=False, version="1", ttl=60, key=X),
     Lock: Lock(name="l", limit=2),
+    Link: Link(workflow="inner", name="again", after=("other",), on=("failed",), when=Y, params={"x": X}),
     Enough: Enough(steps=("a",), of="any"),
     Mount: Mount(name="m", path="/m", scope="run", sub_path="a", files={"f": "text"}, read_only=True),
     Part: Part(
@@ -141,6 +143,7 @@ ONE[Workflow] = Workflow(
     judged_by="leaves",
     enough=ONE[Enough],
     locks=(ONE[Lock],),
+    links=(ONE[Link],),
     extra={"argo": {"a": 1}},
     definitions=(Workflow(name="inner"),),
     labels={"a": "b"},
@@ -166,6 +169,7 @@ TWO: dict[type, Any] = {
     Cache: Cache(enabled=True, version="2", ttl=61, key="k"),
     Enough: Enough(steps=("a", "b"), of="all"),
     Lock: Lock(name=X, limit=3),
+    Link: Link(workflow="w", name="more", after=("a", "b"), on=("succeeded", "invalid"), when=X, params={"y": (1, X)}),
     Mount: Mount(name="n", path="/n", scope="given", sub_path=X, files={"f": X}, read_only=False),
     Part: Part(
         name="q",
@@ -230,6 +234,7 @@ TWO[Workflow] = Workflow(
     judged_by="handled",
     enough=TWO[Enough],
     locks=(TWO[Lock],),
+    links=(TWO[Link], ONE[Link]),
     extra={"argo": {"a": 1.0}},
     definitions=(),
     labels={"a": "c"},
@@ -251,6 +256,8 @@ def host(thing: Any) -> tuple[Workflow, str]:
             return Workflow(name="w", steps=(thing,)), "steps[0]"
         case Parameter():
             return Workflow(name="w", params=(thing,)), "params[0]"
+        case Link():
+            return Workflow(name="w", links=(thing,)), "links[0]"
         case Edge():
             return with_step(".needs[0]", needs=(thing,))
         case Input():

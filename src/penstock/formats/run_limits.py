@@ -13,6 +13,9 @@ def report_run_limits(report: Report, workflow: Workflow, target: str) -> None:
         report.lost(f"callbacks.{callback.name}", said, "Send it from an exit handler.", workflow.source)
     for one in (workflow, *workflow.definitions):
         where = "" if one is workflow else f"definitions.{one.name}."
+        if one.links:
+            said = f"{target} starts no other workflow when one has ended"
+            report.lost(f"{where}links", said, "Convert each workflow, and call them as steps of one.", one.source)
         for step in (*one.steps, *one.on_exit):
             _step(report, step, f"{where}steps.{step.name}", target)
 

@@ -433,6 +433,29 @@ class Enough:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Another workflow, which is run when this one has ended; or when the links have that it comes `after`. A link makes one run.
+
+    Expressions in it read `outputs.NAME` of what it comes after, `params.NAME` of this workflow, and `run.id`, `run.state`, `run.error` of the run
+    that ended (of several: of the first that did not succeed, or the first)."""
+
+    workflow: str
+    """A definition, or this workflow itself."""
+    name: str = ""
+    """Its place in the chain; empty: the name of the workflow."""
+    after: tuple[str, ...] = ()
+    """Names of links. With several it is a join: it waits for all of them. Empty: this workflow itself."""
+    on: tuple[str, ...] = ("succeeded",)
+    """The ends after which it is run: succeeded, failed, cancelled, invalid."""
+    when: Expr | None = None
+    params: Mapping[str, Value] = field(default_factory=dict)
+    """What is not named here is passed on by name: an output of what it comes after, or else a parameter of this workflow."""
+
+
+LINK_ON: Final = ("succeeded", "failed", "cancelled", "invalid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadIdentity:
     """What says which work a run does: one of its parameters, the payload, or parts of it. Two submissions with the same identity are the same
     work, which is done once.
@@ -478,8 +501,10 @@ class Workflow:
     """Requests that are sent when it has ended. Of the root alone."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Like `Step.extra`, for the document around the steps."""
+    links: tuple[Link, ...] = ()
+    """What is run when it has ended. Of a definition: when a run of it has, not a call."""
     definitions: tuple[Workflow, ...] = ()
-    """The workflows that steps call by name. Only the root has any."""
+    """The workflows that steps call and links run, by name. Only the root has any."""
     labels: Mapping[str, str] = field(default_factory=dict)
     doc: str = ""
     source: Source | None = field(default=None, compare=False)

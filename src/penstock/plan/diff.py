@@ -139,7 +139,7 @@ def _peaks(before: Plan, after: Plan) -> tuple[str, ...]:
 
 def _whole(before: Plan, after: Plan) -> tuple[str, ...]:
     found = []
-    for name in ("queue", "priority", "parallel", "timeout", "fail_fast", "judged_by", "enough", "locks"):
+    for name in ("queue", "priority", "parallel", "timeout", "fail_fast", "judged_by", "enough", "locks", "links"):
         x, y = getattr(before.workflow, name), getattr(after.workflow, name)
         if x != y:
             found.append(f"{name}: {_shown(x)} → {_shown(y)}")

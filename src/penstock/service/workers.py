@@ -18,6 +18,7 @@ from penstock.service import runs, stores, work
 from penstock.service.couriers import Couriers
 from penstock.service.hosting import Host
 from penstock.service.run_records import RunConflict
+from penstock.service.submission import LINK
 from penstock.settings import Settings
 from penstock.store import liveness
 from penstock.store.orders import WorkOrder
@@ -134,7 +135,7 @@ class Worker:
                 del self._mine[number]
                 if hosted.host.failure is not None:
                     self._broken[number] = hosted.host.failure
-        busy = False
+        busy = store.outbox.next_due(LINK) is not None  # ends that may order more
         for order in store.orders.all():
             if self._stopping.is_set():
                 return

@@ -24,6 +24,8 @@ class Maintenance:
         Returns how many runs and results it removed. Each run has its own transaction, so that engines do not wait long.
         """
         gone = sum(self._session.transact(lambda number=number: self._delete(number)) for number in numbers)  # type: ignore[misc]
+        if gone:
+            self._session.transact(lambda: self._db.write("gc_links", ()))
         return gone, self._session.transact(lambda: self._db.write("gc_results", (before,)))
 
     def _delete(self, number: int) -> int:

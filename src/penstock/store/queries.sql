@@ -494,6 +494,36 @@ SELECT run, root, parent, link, payload, attempt FROM origins WHERE payload = ? 
 -- name: gc_origin
 DELETE FROM origins WHERE run = ?
 
+-- Links of runs. ------------------------------------------------------------------------------------------------------
+
+-- name: links_of_head
+SELECT head, name, root, workflow, state, run, ended, seq, why, at FROM links WHERE head = ?
+
+-- name: links_of_root
+SELECT head, name, root, workflow, state, run, ended, seq, why, at FROM links WHERE root = ? ORDER BY head, at, name
+
+-- name: links_of_run
+SELECT head, name, root, workflow, state, run, ended, seq, why, at FROM links WHERE run = ?
+
+-- name: links_started
+SELECT count(*) FROM links WHERE root = ? AND name <> '' AND run > 0
+
+-- name: put_link
+INSERT INTO links (head, name, root, workflow, state, run, ended, seq, why, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (head, name) DO UPDATE SET state = excluded.state, run = excluded.run, ended = excluded.ended, seq = excluded.seq,
+    why = excluded.why, at = excluded.at
+
+-- name: drop_link
+DELETE FROM links WHERE head = ? AND name = ?
+
+-- name: gc_links
+-- Once no run is left that followed from the first one.
+DELETE FROM links WHERE NOT EXISTS (SELECT 1 FROM origins WHERE origins.root = links.root)
+
+-- name: links_pending
+-- Ends of runs of one root that no courier has looked at.
+SELECT outbox.number FROM outbox, origins WHERE outbox.kind = 'link' AND outbox.state = 'new' AND origins.run = outbox.run AND origins.root = ? LIMIT 1
+
 -- Payloads. A payload and its newest run are always read together.
 -- name: payload
 SELECT p.id, p.workflow, p.label, p.version, p.run, p.attempts, p.created, p.invalid_after,

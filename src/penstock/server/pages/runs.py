@@ -36,6 +36,7 @@ from penstock.service.stores import home_of
 from penstock.service.task_states import BAD
 from penstock.service.views import tasks as task_views
 from penstock.service.views.details import details
+from penstock.service.views.lineage import in_chain, lineage
 from penstock.service.views.listing import page_of_runs
 from penstock.service.views.timeline import bands
 from penstock.service.views.why import why
@@ -49,6 +50,8 @@ STATES: Final = ("starting", "running", "queued", "stopped", "lost", "succeeded"
 MANY: Final = 50
 STEPS: Final = 400
 """Rows of a page about a run. Those that failed or run come first."""
+LINKS: Final = 100
+"""Rows of the lineage of a run."""
 LINES: Final = 2000
 VALUE: Final = "v-"
 """What the names of fields for outputs of a suspended task begin with."""
@@ -124,6 +127,7 @@ async def show_run(request: Request, run: RunName, find: Text = "") -> Response:
             "past": why_text.past(report)[-20:],
             "administers": bool(administers_run(store, view.run, actor_of(who))),
             "order": None if order_now is None else order_now.verb,
+            "lineage": list(lineage(store, view.run).walk())[:LINKS] if in_chain(store, view.run) else [],
         }
 
     data = await with_run(request, run, look)
