@@ -260,4 +260,4 @@ CREATE TABLE workloads (
     state TEXT NOT NULL,
     document TEXT NOT NULL
 );
--- version 10
+-- version 11

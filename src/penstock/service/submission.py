@@ -22,7 +22,7 @@ from penstock.graph.links import links_of
 from penstock.graph.model import Workflow
 from penstock.plan.make import Plan, make, uninterrupted
 from penstock.service import input_files, parameters, stores
-from penstock.service.callbacks.entries import guard_of
+from penstock.service.callbacks import entries as callbacks
 from penstock.service.policy import Actor
 from penstock.service.run_records import owner_alive
 from penstock.service.sizing import makes_an_object, not_queued_there, on_this_machine, sized
@@ -162,7 +162,7 @@ class Submission:
         self._note_secrets()
         self.track()
         if self.workflow.callbacks:
-            guard_of(settings)  # what is wrong with the settings is said before anything runs
+            callbacks.guard_of(settings)  # what is wrong with the settings is said before anything runs
         self.copy_files(settings)
         from penstock.author.capture import live_functions
         from penstock.author.pack import pack

@@ -1,4 +1,4 @@
-"""What is to follow from the end of a run, for its callbacks; and callbacks that are only for one run. Called by service.follow_up, by Submission
+"""What is to follow from the end of a run, for its callbacks; and callbacks that are only for one run. Called by Submission
 and by the run command.
 """
 
