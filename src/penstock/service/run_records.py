@@ -95,7 +95,7 @@ class Owners:
 
     @cached_property
     def ordered(self) -> set[int]:
-        return {one.run for one in self._store.orders.all()}
+        return self._store.orders.runs()
 
     @cached_property
     def _running(self) -> set[int]:

@@ -43,6 +43,7 @@ SERVED: Final[Mapping[str, str]] = {
     "workloads_open": "",
     "lock_holders": "*",
     "order_of": "i",
+    "ordered": "",
     "queue_use": "sii",
     "queue_use_before": "si",
     "run_usage": "ff",

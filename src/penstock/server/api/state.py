@@ -91,7 +91,7 @@ async def metrics(request: Request) -> str:
         found: dict[str, int] = {}
         for run in store.runs.newest(state=["running", "stopped"]):
             found[run.state] = found.get(run.state, 0) + 1
-        found["ordered"] = len(store.orders.all())
+        found["ordered"] = store.orders.count()
         return found
 
     counts = await threads_of(request).call(look)
