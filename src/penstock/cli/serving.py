@@ -16,23 +16,30 @@ from penstock import __version__
 from penstock.cli.collecting import collect_garbage
 from penstock.cli.json_log import structured
 from penstock.cli.ui import render
+from penstock.cli.worker_process import WorkerProcess
 from penstock.errors import Problem, UserError
 from penstock.service import stores, tokens
 from penstock.service.clusters import ClusterSource
 from penstock.service.submission import user
-from penstock.service.workers import Worker
 from penstock.settings import Settings
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
-def work(settings: Settings, quiet: bool) -> None:
+def work(settings: Settings, quiet: bool, until_eof: bool = False) -> None:
+    """`until_eof`: of a server, which has the other end of stdin."""
+    from penstock.service.workers import Worker
+
     worker = Worker(settings, _say(quiet))
     signals = _Signals(worker.stop, worker.abandon)
     with signals:
+        if until_eof:
+            from penstock.cli.worker_process import until_eof as when_gone
+
+            when_gone(worker.stop)
         worker.start()
         collect_garbage()
-        if not quiet:
+        if not quiet and not until_eof:
             render.note(f"working for {stores.name_of(settings)} with {settings.jobs} jobs; Ctrl-C ends")
         while not worker.join(0.2):
             pass
@@ -61,14 +68,14 @@ def serve(
     own = text = None
     if with_token:
         own, text = tokens.made(user() or "owner", "admin", time.time())
-    worker = Worker(settings, _say(quiet)) if with_worker else None
+    worker = WorkerProcess(settings, render.note, quiet) if with_worker else None
     listening = _listen(host, port)
     where, bound = listening.getsockname()[:2]
     if elsewhere is not None:
         names = (*names, urlsplit(elsewhere.url).hostname or "")
     hosts = {*LOOPBACK, *(one.lower() for one in names), _bracketed(where)}
     log = None if quiet else _line
-    app = application(settings, hosts, own, worker, log, __version__, elsewhere, watched)
+    app = application(settings, hosts, own, None, log, __version__, elsewhere, watched, beside=worker)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -89,22 +96,19 @@ def serve(
 
     def abandon() -> None:
         if worker is not None:
-            worker.abandon()
+            worker.stop()  # the second time
         server.force_exit = True
 
     shown = names[0] if names else "localhost" if where in ("127.0.0.1", "0.0.0.0") else _bracketed(where)
     address = f"http://{shown}:{bound}/" + (f"login?token={text}" if text else "")
     with _Signals(stop, abandon), listening:
-        thread = threading.Thread(
-            target=_announce, args=(server, address, browser, stores.name_of(settings)), daemon=True
-        )
+        told = (server, address, browser, stores.name_of(settings), worker)
+        thread = threading.Thread(target=_announce, args=told, daemon=True)
         thread.start()
         collect_garbage()
         _run(server, listening)
-    if worker is not None:
-        worker.join()
-        if worker.failure is not None:
-            raise worker.failure
+        if worker is not None:
+            worker.join()
 
 
 def _needed(sign_in: str | None) -> tuple[Any, Any, Any]:
@@ -156,7 +160,8 @@ def _run(server: Any, listening: socket.socket) -> None:
     asyncio.run(main())
 
 
-def _announce(server: Any, address: str, browser: bool, store: str) -> None:
+def _announce(server: Any, address: str, browser: bool, store: str, worker: WorkerProcess | None) -> None:
+    """Says where it is, once it answers. Only then the worker is started: that takes as long as the start of the server did."""
     while not server.started:
         if server.should_exit:
             return
@@ -164,6 +169,8 @@ def _announce(server: Any, address: str, browser: bool, store: str) -> None:
     render.data(address)
     sys.stdout.flush()
     render.note(f"serving {store}; Ctrl-C ends")
+    if worker is not None:
+        worker.start()
     if browser:
         import webbrowser
 

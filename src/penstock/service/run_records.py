@@ -109,6 +109,12 @@ class Owners:
         return False if run.engine is None else self._engines.get(run.engine, False)
 
 
+def engines_of(store: Store, process: int | None) -> set[str]:
+    """Those of a process of this machine."""
+    here = liveness.identity().host
+    return {one.id for one in store.peers.engines() if one.pid == process and one.host == here}
+
+
 def state_of(store: Store, run: RunRecord, owners: Owners | None = None) -> str:
     """The state that users see: that of the record; `starting` if it was submitted a moment ago and no engine has it yet; or `lost` if
     the engine of a running run is gone. `owners`: as they were when the first of many runs was looked at."""

@@ -157,16 +157,25 @@ def spawn(settings: Settings, id: str) -> int:
     log = settings.home / "logs" / f"{id}.engine.log"
     rights.make_folder(log.parent)
     words = [sys.executable, "-m", "penstock", "resume", id, "--quiet", "-j", str(settings.jobs)]
-    env = {
+    with open(log, "ab", opener=rights.opener) as out:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=child_environment(settings),
+            start_new_session=True,
+        )
+    process.returncode = 0  # tells Popen not to warn that nobody waited for it
+    return process.pid
+
+
+def child_environment(settings: Settings) -> dict[str, str]:
+    """For a process on the same store."""
+    return {
         **os.environ,
         # One that was only found is found again, from the same folder: it is not trusted as if the user had named it.
         **({"PENSTOCK_HOME": str(settings.home)} if settings.named else {}),
         "PENSTOCK_STORE": settings.store,
         "PENSTOCK_ARTIFACTS": settings.artifacts,
     }
-    with open(log, "ab", opener=rights.opener) as out:
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True
-        )
-    process.returncode = 0  # tells Popen not to warn that nobody waited for it
-    return process.pid

@@ -1,5 +1,5 @@
-"""A worker: takes the runs that are ordered, and executes them with engines of its own. Called by `penstock worker`, and by `penstock serve`,
-which has one inside.
+"""A worker: takes the runs that are ordered, and executes them with engines of its own. Called by `penstock worker`; `penstock serve` starts one
+as a process of its own.
 
 It looks at the new orders whenever something was written to the store, and from time to time at all of them that nobody is at: the death of
 another worker is not recorded. Orders whose runs a living engine executes are left out by the store; there may be 100,000 of them. What to
@@ -83,11 +83,6 @@ class Worker:
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
-
-    @property
-    def running(self) -> int:
-        """Runs that it executes now."""
-        return len(self._mine)
 
     # -- in its thread ------------------------------------------------------------------------------------------------
 
