@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from os import kill
@@ -37,6 +39,13 @@ def worker_of(home: Path) -> EngineRecord:
 def figure(port: int, token: str, name: str) -> float:
     text = ask(port, token, "GET", "/metrics")[1]
     return float(text.partition(f"\n{name} ")[2].partition("\n")[0])
+
+
+def test_a_server_begins_without_what_only_its_worker_needs() -> None:
+    code = "import sys, penstock.cli.serving, penstock.server.app; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "penstock.server.app" in said
+    assert not {"penstock.engine.engine", "penstock.service.workers", "penstock.service.simulation.simulate"} & {*said}
 
 
 @pytest.mark.slow

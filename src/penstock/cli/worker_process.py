@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from penstock.service.runs import child_environment
+from penstock.service.stores import child_environment
 from penstock.settings import Settings
 
 FIRST: Final = 1.0
