@@ -16,7 +16,7 @@ from penstock import __version__
 from penstock.cli.collecting import collect_garbage
 from penstock.cli.json_log import structured
 from penstock.cli.ui import render
-from penstock.cli.worker_process import WorkerProcess
+from penstock.cli.worker_keeper import WorkerKeeper
 from penstock.errors import Problem, UserError
 from penstock.service import stores, tokens
 from penstock.service.clusters import ClusterSource
@@ -34,7 +34,7 @@ def work(settings: Settings, quiet: bool, until_eof: bool = False) -> None:
     signals = _Signals(worker.stop, worker.abandon)
     with signals:
         if until_eof:
-            from penstock.cli.worker_process import until_eof as when_gone
+            from penstock.cli.worker_keeper import until_eof as when_gone
 
             when_gone(worker.stop)
         worker.start()
@@ -68,7 +68,7 @@ def serve(
     own = text = None
     if with_token:
         own, text = tokens.made(user() or "owner", "admin", time.time())
-    worker = WorkerProcess(settings, render.note, quiet) if with_worker else None
+    worker = WorkerKeeper(settings, render.note, quiet) if with_worker else None
     listening = _listen(host, port)
     where, bound = listening.getsockname()[:2]
     if elsewhere is not None:
@@ -160,7 +160,7 @@ def _run(server: Any, listening: socket.socket) -> None:
     asyncio.run(main())
 
 
-def _announce(server: Any, address: str, browser: bool, store: str, worker: WorkerProcess | None) -> None:
+def _announce(server: Any, address: str, browser: bool, store: str, worker: WorkerKeeper | None) -> None:
     """Says where it is, once it answers. Only then the worker is started: that takes as long as the start of the server did."""
     while not server.started:
         if server.should_exit:

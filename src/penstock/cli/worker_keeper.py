@@ -23,7 +23,7 @@ LONGEST: Final = 60.0
 """Seconds until a worker that died is started again: as many the first time, twice as many each time, at most."""
 
 
-class WorkerProcess:
+class WorkerKeeper:
     """`say`: is told what happens to it."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None], quiet: bool) -> None:
