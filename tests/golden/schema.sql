@@ -25,6 +25,7 @@ CREATE INDEX runs_by_workflow_state ON runs (workflow, state, number);
 CREATE INDEX runs_by_workflow_user ON runs (workflow, username, number);
 CREATE INDEX submissions_by_run ON submissions (run);
 CREATE INDEX waiters_by_engine ON waiters (engine);
+CREATE INDEX work_orders_by_time ON work_orders (at);
 CREATE INDEX workloads_by_engine ON workloads (engine);
 CREATE INDEX workloads_by_run ON workloads (run);
 CREATE INDEX workloads_by_version ON workloads (version);
@@ -260,4 +261,4 @@ CREATE TABLE workloads (
     state TEXT NOT NULL,
     document TEXT NOT NULL
 );
--- version 11
+-- version 12

@@ -357,9 +357,6 @@ UPDATE work_orders SET verb = ?, data = ? WHERE run = ? AND verb = ? AND at = ?
 -- name: drop_order
 DELETE FROM work_orders WHERE run = ? AND verb = ? AND at = ?
 
--- name: orders
-SELECT run, verb, data, at FROM work_orders ORDER BY run
-
 -- name: order_of
 SELECT run, verb, data, at FROM work_orders WHERE run = ?
 
@@ -606,3 +603,18 @@ DELETE FROM deliveries WHERE outbox IN (SELECT number FROM outbox WHERE run = ? 
 
 -- name: outbox_counts
 SELECT state, count(*) FROM outbox WHERE kind = ? GROUP BY state
+
+-- Orders, as workers read them. An order that a registered engine is at needs nothing of anybody, and there may be 100,000 of those: they
+-- are left out here. `at >` is for looking at what is new alone, by an index.
+-- name: orders_to_do
+SELECT o.run, o.verb, o.data, o.at FROM work_orders o LEFT JOIN runs r ON r.number = o.run LEFT JOIN engines e ON e.id = r.engine
+WHERE o.at > ? AND (o.verb <> 'run' OR e.id IS NULL OR r.state IN ('succeeded', 'failed', 'cancelled')) ORDER BY o.at, o.run
+
+-- name: orders_owned
+SELECT o.run, o.verb, o.data, o.at FROM work_orders o JOIN runs r ON r.number = o.run WHERE r.engine = ? ORDER BY o.run
+
+-- name: ordered
+SELECT run FROM work_orders
+
+-- name: order_count
+SELECT count(*) FROM work_orders

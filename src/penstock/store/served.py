@@ -46,6 +46,7 @@ SERVED: Final[Mapping[str, str]] = {
     "origin": "i",
     "origins_of_root": "i",
     "links_of_root": "i",
+    "ordered": "",
     "queue_use": "sii",
     "queue_use_before": "si",
     "run_usage": "ff",
