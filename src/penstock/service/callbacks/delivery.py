@@ -41,7 +41,7 @@ from penstock.service.callbacks.render import (
     request_of,
     sealed,
 )
-from penstock.service.callbacks.sender import NotSent, Origin, Sender, origin_of
+from penstock.service.callbacks.sender import CallbackSender, NotSent, ReceiverOrigin, origin_of
 from penstock.service.run_records import workflow_of
 from penstock.settings import Settings
 from penstock.store.deliveries import Delivered, OutboxRowData
@@ -76,9 +76,9 @@ class Job(NamedTuple):
         return self.entry.attempts + 1 - int(self.entry.data.get("before", 0))
 
 
-class Sent(NamedTuple):
+class SentCallback(NamedTuple):
     job: Job
-    origin: Origin
+    origin: ReceiverOrigin
     verdict: Verdict
     at: float
     status: int
@@ -97,17 +97,17 @@ class CallbackDelivery:
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
-        sender: Sender | None = None,
+        sender: CallbackSender | None = None,
         limits: BreakerLimits = LIMITS,
     ) -> None:
         self._settings = settings
         self._now = now
         self.clock = clock
         self._draw = draw
-        self._sender = sender or Sender(guard_of(settings))
+        self._sender = sender or CallbackSender(guard_of(settings))
         self._limits = limits
         self._secrets = SecretSources()
-        self._breakers: dict[Origin, Breaker] = {}
+        self._breakers: dict[ReceiverOrigin, Breaker] = {}
 
     def deliver(self, store: Store, entries: Sequence[OutboxEntry]) -> None:
         jobs = _Prepared(self, store, entries).jobs()
@@ -141,10 +141,10 @@ class CallbackDelivery:
 
     # -- receivers ----------------------------------------------------------------------------------------------------
 
-    def breaker_of(self, origin: Origin) -> Breaker:
+    def breaker_of(self, origin: ReceiverOrigin) -> Breaker:
         return self._breakers.get(origin) or breaker.closed(self._limits)
 
-    def starting(self, origin: Origin) -> bool:
+    def starting(self, origin: ReceiverOrigin) -> bool:
         """Is this a probe?"""
         state = self.breaker_of(origin)
         while len(self._breakers) >= KNOWN and origin not in self._breakers:
@@ -152,7 +152,7 @@ class CallbackDelivery:
         self._breakers[origin] = breaker.sent(state, self._limits, self.clock())
         return bool(self._limits.after) and state.failures >= self._limits.after
 
-    def heard(self, sent: Sent) -> None:
+    def heard(self, sent: SentCallback) -> None:
         """An answer that is final is a receiver that works."""
         state = self.breaker_of(sent.origin)
         self._breakers[sent.origin] = (
@@ -275,12 +275,12 @@ class _Round:
     def __init__(self, delivery: CallbackDelivery, store: Store, jobs: Iterable[Job]) -> None:
         self._delivery = delivery
         self._store = store
-        self._lanes: dict[Origin, deque[Job]] = defaultdict(deque)
+        self._lanes: dict[ReceiverOrigin, deque[Job]] = defaultdict(deque)
         for job in jobs:
             self._lanes[origin_of(job.request.url)].append(job)
-        self._flying: dict[Origin, int] = defaultdict(int)
-        self._todo: queue.SimpleQueue[tuple[Job, Origin, bool] | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[Sent] = queue.SimpleQueue()
+        self._flying: dict[ReceiverOrigin, int] = defaultdict(int)
+        self._todo: queue.SimpleQueue[tuple[Job, ReceiverOrigin, bool] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[SentCallback] = queue.SimpleQueue()
         self._settled: list[Delivered] = []
         self._threads = 0
         self._until = time.monotonic() + LONGEST
@@ -329,7 +329,7 @@ class _Round:
             job, origin, probe = given
             at, began = self._delivery.now(), time.perf_counter()
             verdict, status = self._delivery.send(job)
-            self._done.put(Sent(job, origin, verdict, at, status, time.perf_counter() - began, probe))
+            self._done.put(SentCallback(job, origin, verdict, at, status, time.perf_counter() - began, probe))
 
     def _collect(self, wait: float) -> None:
         flying = any(self._flying.values())
@@ -354,7 +354,7 @@ class _Round:
             self._store.deliveries.record(self._settled)
             self._settled = []
 
-    def _put_off(self, origin: Origin, lane: deque[Job], wait: float) -> None:
+    def _put_off(self, origin: ReceiverOrigin, lane: deque[Job], wait: float) -> None:
         """The receiver is left alone: what is for it comes again when it may be asked, one after another."""
         state, due = self._delivery.breaker_of(origin), self._delivery.now() + wait
         for place, job in enumerate(lane):
