@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import hmac
 import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -19,6 +21,7 @@ from typing import Any
 import pytest
 
 from penstock.backends.breaker import BreakerLimits
+from penstock.controller.cluster.certificates import renewed
 from penstock.errors import NotFound, RunConflict, UserError
 from penstock.expressions.secret import Secret
 from penstock.graph.stored import Stored
@@ -507,6 +510,42 @@ def test_a_redirect_is_checked_and_what_is_secret_stays_behind(office: Office, m
             run = office.ended(workflow([tell(f"{first.url}/plain")]))
             office.work()
             assert [row.error for row in office.rows(run)] == ["answered 302"]
+
+
+def test_https_is_checked_by_name_and_certificate(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = renewed(None, ["localhost"], datetime.datetime.now(datetime.UTC))
+    assert made is not None
+    for name, data in (("ca", made.ca), ("crt", made.certificate), ("key", made.key)):
+        (tmp_path / name).write_bytes(data)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+    with Receiver(tls=tls) as receiver:
+        said = []
+        for place, (host, trusted) in enumerate((("localhost", False), ("localhost", True), ("127.0.0.1", True))):
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca") if trusted else os.devnull)
+            run = office.ended(workflow([tell(f"https://{host}:{receiver.port}")], name=f"n{place}"))
+            office.work(office.another())
+            said += [(row.state, row.error) for row in office.rows(run)]
+        assert [state for state, _ in said] == ["new", "done", "new"]
+        assert "the certificate of https://localhost" in said[0][1] and "127.0.0.1" in said[2][1]
+        assert [heard.headers["host"] for heard in receiver.heard] == [f"localhost:{receiver.port}"]
+
+
+def test_a_row_that_cannot_be_made_at_all_holds_up_no_other(office: Office) -> None:
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    with Receiver() as receiver:
+        run = office.ended(workflow([tell(receiver.url)]), {"n": 1})
+        good = office.ended(workflow([tell(receiver.url)], name="two"))
+        entries = office.store.outbox.take("callback", _elsewhere(), office.now, 10)
+        broken = entries[0]._replace(data={**entries[0].data, "place": 0, "item": deep})
+        CallbackDelivery(office.settings, now=lambda: office.now).deliver(office.store, [broken, entries[1]])
+        assert [heard.data["run"] for heard in receiver.heard] == [good.id]
+        (row,) = office.rows(run)
+        assert (row.state, row.attempts) == ("new", 1) and "RecursionError" in row.error
 
 
 def test_a_circle_of_redirects_ends(office: Office) -> None:

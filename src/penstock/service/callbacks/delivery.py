@@ -23,7 +23,7 @@ from penstock.backends import breaker
 from penstock.backends.breaker import Breaker, BreakerLimits
 from penstock.backends.secrets.mask import Masker, needles_of
 from penstock.backends.secrets.sources import SecretSources, is_optional, ways
-from penstock.errors import NotFound, UserError
+from penstock.errors import NotFound, StoreError, UserError
 from penstock.graph.callback import Callback
 from penstock.service import stores
 from penstock.service.callbacks.answers import FATAL, RETRY, SUCCESS, Verdict, judge, reads_body
@@ -46,6 +46,7 @@ from penstock.service.run_records import workflow_of
 from penstock.settings import Settings
 from penstock.store.deliveries import Delivered, OutboxRowData
 from penstock.store.outbox import DEAD, DONE, LEASE, NEW, OutboxEntry
+from penstock.store.records import Disconnected
 from penstock.store.sql import Store
 
 THREADS: Final = 16
@@ -182,11 +183,11 @@ class CallbackDelivery:
         try:
             whole = any(map(reads_body, job.callback.answers))
             answer = self._sender.send(job.request, float(job.callback.timeout), whole)
+            return judge(job.callback.answers, answer, self._now()), answer.status
         except NotSent as error:
             return Verdict(FATAL if error.fatal else RETRY, str(error)), 0
         except Exception as error:  # nobody would see an exception in a thread
             return Verdict(RETRY, f"{type(error).__name__}: {error}"), 0
-        return judge(job.callback.answers, answer, self._now()), answer.status
 
     def now(self) -> float:
         return self._now()
@@ -235,11 +236,15 @@ class _Prepared:
             return Job(entry, callback, request, masker)
         except (CannotRender, NotFound) as error:
             return Delivered(entry, DEAD, entry.attempts, str(error))
-        except (NotSent, UserError, OSError) as error:  # a secret or a blob that is not there now
-            assert callback is not None
+        except (StoreError, Disconnected):
+            raise
+        except Exception as error:  # a secret or a blob that is not there now; and no row may hold up the others
+            if callback is None:
+                return Delivered(entry, DEAD, entry.attempts, f"{type(error).__name__}: {error}")
             unsent = SealedRequest("", "", {}, {}, None)
             job = Job(entry, callback, unsent, nothing)
-            return self._delivery.outcome(job, Verdict(RETRY, str(error)), self._delivery.now())
+            said = str(error) if isinstance(error, NotSent | UserError) else f"{type(error).__name__}: {error}"
+            return self._delivery.outcome(job, Verdict(RETRY, said), self._delivery.now())
 
     def _about(self, entry: OutboxEntry) -> tuple[Callback, EndedRun, str]:
         """Raises CannotRender, NotFound, UserError."""
