@@ -27,6 +27,7 @@ from penstock.expressions.secret import Secret
 from penstock.graph.stored import Stored
 from penstock.service import callback_records, couriers, runs, stores
 from penstock.service.callbacks.delivery import CallbackDelivery
+from penstock.service.cleanup import Cleanup
 from penstock.service.hosting import Host
 from penstock.service.submission import Submission
 from penstock.settings import Settings, read
@@ -610,6 +611,10 @@ def test_dead_ones_are_listed_delivered_once_more_and_removed_with_their_run(off
         with pytest.raises(NotFound, match="P523"):
             callback_records.redeliver(store, numbers, office.now, None, other)
         assert store.maintenance.delete_runs([run.number], 0.0) == (0, 0)  # somebody is still to be told of it
+        plan = Cleanup(store, office.settings, office.now + 100, office.now + 50, 0).plan
+        assert [one.id for one in plan.runs] == [other.id] and any(
+            "penstock callbacks deliver" in one for one in plan.notes
+        )
         office.work()
         found = callback_records.one(store, numbers[0])
         assert (found.state, found.attempts) == ("done", 2)

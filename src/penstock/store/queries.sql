@@ -515,3 +515,6 @@ DELETE FROM deliveries WHERE outbox IN (SELECT number FROM outbox WHERE run = ? 
 
 -- name: outbox_counts
 SELECT state, count(*) FROM outbox WHERE kind = ? GROUP BY state
+
+-- name: outbox_runs_left
+SELECT DISTINCT run FROM outbox WHERE kind = ? AND state = 'new'
