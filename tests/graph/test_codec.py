@@ -19,6 +19,7 @@ from penstock.expressions.parse import Expr
 from penstock.expressions.template import Template
 from penstock.expressions.types import INT, STR, list_of
 from penstock.graph import codec
+from penstock.graph.callback import AnswerRule, Callback, CallbackRetry
 from penstock.graph.codec import canonical, digest, from_data, from_text, to_data, to_json, to_yaml
 from penstock.graph.model import (
     ACTIONS,
@@ -144,6 +145,22 @@ ONE[Workflow] = Workflow(
     enough=ONE[Enough],
     locks=(ONE[Lock],),
     links=(ONE[Link],),
+    callbacks=(
+        Callback(
+            name="tell",
+            url=X,
+            on=("failed",),
+            items=X,
+            filter=Y,
+            method="PUT",
+            headers={"A": X},
+            body={"a": (X,)},
+            secret=Expr("secrets.K"),
+            answers=(AnswerRule(then="fatal", status=(404, "5xx"), when=Y),),
+            retry=CallbackRetry(attempts=2, initial=1, factor=3, longest=9),
+            timeout=3,
+        ),
+    ),
     extra={"argo": {"a": 1}},
     definitions=(Workflow(name="inner"),),
     labels={"a": "b"},
@@ -235,6 +252,7 @@ TWO[Workflow] = Workflow(
     enough=TWO[Enough],
     locks=(TWO[Lock],),
     links=(TWO[Link], ONE[Link]),
+    callbacks=(Callback(name="other", url="https://example.org"),),
     extra={"argo": {"a": 1.0}},
     definitions=(),
     labels={"a": "c"},

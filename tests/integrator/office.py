@@ -69,7 +69,7 @@ class Office:
         assert store.runs.take(run.number, me.id, None)
         batch = WriteBatch()
         batch.events.append((run.number, 2, self.now, "run.finished", "", json.dumps({"outcome": state})))
-        batch.runs[run.number] = (2, state, self.now, "{}", dumps(outputs or {}), error)
+        batch.runs[run.number] = (2, state, self.now, "{}", dumps(outputs or {}), error, 0)
         batch.outbox += follow.rows(run.number, run.id, 2, end, run.options, self.now)
         write(store, batch, me.id)
         store.runs.release(run.number, me.id, state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
@@ -32,7 +33,9 @@ Reply = tuple[int, dict[str, str], bytes]
 class Receiver:
     """`answers`: statuses, one after another; then 200. `reply`: decides, if it is given."""
 
-    def __init__(self, *answers: int, reply: Callable[[Heard], Reply] | None = None) -> None:
+    def __init__(
+        self, *answers: int, reply: Callable[[Heard], Reply] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.heard: list[Heard] = []
         self._answers = list(answers)
         self._reply = reply
@@ -65,6 +68,8 @@ class Receiver:
                 pass
 
         self._server = Server(("127.0.0.1", 0), Handler)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 

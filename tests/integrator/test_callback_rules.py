@@ -46,17 +46,17 @@ CLOSED = [
 
 @pytest.mark.parametrize("address", OPEN)
 def test_the_open_internet_is_open(address: str) -> None:
-    assert guard.Guard().refusal("h", address) == ""
+    assert guard.AddressGuard().refusal("h", address) == ""
 
 
 @pytest.mark.parametrize("address", CLOSED)
 def test_everything_else_is_closed(address: str) -> None:
-    assert guard.Guard().refusal("h", address) != ""
+    assert guard.AddressGuard().refusal("h", address) != ""
 
 
 @given(st.ip_addresses(v=4))
 def test_an_address_of_ipv4_is_judged_the_same_however_it_is_written(address: ipaddress.IPv4Address) -> None:
-    number, plain = int(address), guard.Guard()
+    number, plain = int(address), guard.AddressGuard()
     closed = bool(plain.refusal("h", str(address)))
     if address.is_private or address.is_loopback or address.is_link_local or address.is_multicast:
         assert closed

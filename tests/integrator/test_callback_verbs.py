@@ -93,6 +93,8 @@ def test_a_server_delivers_and_shows_and_its_owner_delivers_again(place: Path) -
         assert served.ask("POST", there, {"numbers": [row["number"] + 1]}, token=ana).status == 404
         assert served.ask("POST", there, {}, token=ana).data == {"redelivered": 1}
         wait_for(lambda: served.get(f"callbacks/{row['number']}")["state"] == "done")
+        page = served.ask("GET", f"/runs/{run}", token=ana, headers={"Accept": "text/html"}).text
+        assert '<h2 id="callbacks">Callbacks</h2>' in page and "tell" in page
         found = served.get(f"callbacks/{row['number']}")
         assert [one["status"] for one in found["tries"]] == [400, 200]
         assert served.get("callbacks?limit=1")["next"] == str(row["number"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import hmac
 import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -19,11 +21,13 @@ from typing import Any
 import pytest
 
 from penstock.backends.breaker import BreakerLimits
+from penstock.controller.cluster.certificates import renewed
 from penstock.errors import NotFound, RunConflict, UserError
 from penstock.expressions.secret import Secret
 from penstock.graph.stored import Stored
 from penstock.service import callback_records, couriers, runs, stores
 from penstock.service.callbacks.delivery import CallbackDelivery
+from penstock.service.cleanup import Cleanup
 from penstock.service.hosting import Host
 from penstock.service.submission import Submission
 from penstock.settings import Settings, read
@@ -216,7 +220,7 @@ def test_items_are_expanded_once_whoever_expands_them(office: Office, another: C
         office.work()
         CallbackDelivery(office.settings, now=lambda: office.now).deliver(late, [entry])  # it comes to itself
         office.work()
-        assert [heard.data["item"] for heard in receiver.heard] == [1, 2, 3]
+        assert sorted(heard.data["item"] for heard in receiver.heard) == [1, 2, 3]
         assert len(office.rows(run)) == 4
 
 
@@ -289,7 +293,7 @@ def test_large_outputs_are_read_for_those_who_need_them(office: Office) -> None:
             workflow([tell(receiver.url, items="${{ outputs.n }}", filter="item.id < 3")]), {"n": stored}
         )
         office.work()
-        assert [heard.data["item"]["id"] for heard in receiver.heard] == [0, 1, 2]
+        assert sorted(heard.data["item"]["id"] for heard in receiver.heard) == [0, 1, 2]
         assert all(row.state == "done" for row in office.rows(run))
 
 
@@ -509,6 +513,42 @@ def test_a_redirect_is_checked_and_what_is_secret_stays_behind(office: Office, m
             assert [row.error for row in office.rows(run)] == ["answered 302"]
 
 
+def test_https_is_checked_by_name_and_certificate(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = renewed(None, ["localhost"], datetime.datetime.now(datetime.UTC))
+    assert made is not None
+    for name, data in (("ca", made.ca), ("crt", made.certificate), ("key", made.key)):
+        (tmp_path / name).write_bytes(data)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+    with Receiver(tls=tls) as receiver:
+        said = []
+        for place, (host, trusted) in enumerate((("localhost", False), ("localhost", True), ("127.0.0.1", True))):
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca") if trusted else os.devnull)
+            run = office.ended(workflow([tell(f"https://{host}:{receiver.port}")], name=f"n{place}"))
+            office.work(office.another())
+            said += [(row.state, row.error) for row in office.rows(run)]
+        assert [state for state, _ in said] == ["new", "done", "new"]
+        assert "the certificate of https://localhost" in said[0][1] and "127.0.0.1" in said[2][1]
+        assert [heard.headers["host"] for heard in receiver.heard] == [f"localhost:{receiver.port}"]
+
+
+def test_a_row_that_cannot_be_made_at_all_holds_up_no_other(office: Office) -> None:
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    with Receiver() as receiver:
+        run = office.ended(workflow([tell(receiver.url)]), {"n": 1})
+        good = office.ended(workflow([tell(receiver.url)], name="two"))
+        entries = office.store.outbox.take("callback", _elsewhere(), office.now, 10)
+        broken = entries[0]._replace(data={**entries[0].data, "place": 0, "item": deep})
+        CallbackDelivery(office.settings, now=lambda: office.now).deliver(office.store, [broken, entries[1]])
+        assert [heard.data["run"] for heard in receiver.heard] == [good.id]
+        (row,) = office.rows(run)
+        assert (row.state, row.attempts) == ("new", 1) and "RecursionError" in row.error
+
+
 def test_a_circle_of_redirects_ends(office: Office) -> None:
     with Receiver(reply=lambda _: (307, {"Location": "/again"}, b"")) as receiver:
         run = office.ended(workflow([tell(receiver.url)]))
@@ -571,6 +611,10 @@ def test_dead_ones_are_listed_delivered_once_more_and_removed_with_their_run(off
         with pytest.raises(NotFound, match="P523"):
             callback_records.redeliver(store, numbers, office.now, None, other)
         assert store.maintenance.delete_runs([run.number], 0.0) == (0, 0)  # somebody is still to be told of it
+        plan = Cleanup(store, office.settings, office.now + 100, office.now + 50, 0).plan
+        assert [one.id for one in plan.runs] == [other.id] and any(
+            "penstock callbacks deliver" in one for one in plan.notes
+        )
         office.work()
         found = callback_records.one(store, numbers[0])
         assert (found.state, found.attempts) == ("done", 2)
@@ -582,7 +626,7 @@ def test_dead_ones_are_listed_delivered_once_more_and_removed_with_their_run(off
 def test_a_name_is_looked_up_for_each_connection_and_the_checked_address_is_asked(office: Office) -> None:
     """The name leads to an allowed address at first, and then to one that is not."""
     from penstock.service.callbacks import guard
-    from penstock.service.callbacks.sender import Sender
+    from penstock.service.callbacks.sender import CallbackSender
 
     answers = iter(["127.0.0.1", "127.0.0.9"])
     asked: list[str] = []
@@ -592,7 +636,7 @@ def test_a_name_is_looked_up_for_each_connection_and_the_checked_address_is_aske
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (next(answers), port))]
 
     with Receiver(reply=lambda _: (200, {"Connection": "close"}, b"")) as receiver:
-        sender = Sender(guard.parse(["127.0.0.1"]), look_up)
+        sender = CallbackSender(guard.parse(["127.0.0.1"]), look_up)
         delivery = CallbackDelivery(office.settings, now=lambda: office.now, sender=sender)
         for place in range(2):
             run = office.ended(workflow([tell(f"http://hooks.test:{receiver.port}")], name=f"n{place}"))

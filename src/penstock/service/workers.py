@@ -66,6 +66,7 @@ class Worker:
     def nudge(self) -> None:
         """There is something new."""
         self._news.set()
+        self._couriers.look()
 
     def stop(self) -> None:
         """Take nothing more, and let running tasks finish. Their runs are left to other workers."""

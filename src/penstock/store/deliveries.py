@@ -91,6 +91,10 @@ class DeliveryRepository:
         many, due = self._db.rows("outbox_left", (run, kind))[0]
         return int(many), float(due or 0.0)
 
+    def runs_left(self, kind: str) -> set[int]:
+        """Runs of which there are rows that are still to be delivered."""
+        return {int(run) for (run,) in self._db.rows("outbox_runs_left", (kind,))}
+
     def counts(self, kind: str) -> dict[str, int]:
         """State -> rows of this kind."""
         return {str(state): int(many) for state, many in self._db.rows("outbox_counts", (kind,))}

@@ -618,3 +618,6 @@ SELECT run FROM work_orders
 
 -- name: order_count
 SELECT count(*) FROM work_orders
+
+-- name: outbox_runs_left
+SELECT DISTINCT run FROM outbox WHERE kind = ? AND state = 'new'

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
+from penstock.engine.follow import FOLLOW
 from penstock.errors import NotFound, Problem
 from penstock.graph.codec import encode_value
 from penstock.graph.model import MISSING
@@ -28,7 +29,7 @@ from penstock.server.api.common import (
 )
 from penstock.server.pages.site import page, wants_json
 from penstock.server.pages.steps import shown_step
-from penstock.service import intake, why_text, work
+from penstock.service import callback_records, intake, why_text, work
 from penstock.service.access import administers_run
 from penstock.service.logs import LogFilter
 from penstock.service.run_records import state_of, workflow_of
@@ -122,6 +123,7 @@ async def show_run(request: Request, run: RunName, find: Text = "") -> Response:
                 name: json.dumps(value, ensure_ascii=False, default=str)[:500] for name, value in view.outputs.items()
             },
             "params": {name: json.dumps(value, ensure_ascii=False)[:200] for name, value in view.run.params.items()},
+            "callbacks": callback_records.of_run(store, view.run)[:MANY] if FOLLOW in view.run.options else [],
             "head": why_text.head(report),
             "waits": why_text.waits(report, time.time())[:20],
             "past": why_text.past(report)[-20:],

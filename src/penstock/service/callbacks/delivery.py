@@ -23,7 +23,7 @@ from penstock.backends import breaker
 from penstock.backends.breaker import Breaker, BreakerLimits
 from penstock.backends.secrets.mask import Masker, needles_of
 from penstock.backends.secrets.sources import SecretSources, is_optional, ways
-from penstock.errors import NotFound, UserError
+from penstock.errors import NotFound, StoreError, UserError
 from penstock.graph.callback import Callback
 from penstock.service import stores
 from penstock.service.callbacks.answers import FATAL, RETRY, SUCCESS, Verdict, judge, reads_body
@@ -41,11 +41,12 @@ from penstock.service.callbacks.render import (
     request_of,
     sealed,
 )
-from penstock.service.callbacks.sender import NotSent, Origin, Sender, origin_of
+from penstock.service.callbacks.sender import CallbackSender, NotSent, ReceiverOrigin, origin_of
 from penstock.service.run_records import workflow_of
 from penstock.settings import Settings
 from penstock.store.deliveries import Delivered, OutboxRowData
 from penstock.store.outbox import DEAD, DONE, LEASE, NEW, OutboxEntry
+from penstock.store.records import Disconnected
 from penstock.store.sql import Store
 
 THREADS: Final = 16
@@ -76,9 +77,9 @@ class Job(NamedTuple):
         return self.entry.attempts + 1 - int(self.entry.data.get("before", 0))
 
 
-class Sent(NamedTuple):
+class SentCallback(NamedTuple):
     job: Job
-    origin: Origin
+    origin: ReceiverOrigin
     verdict: Verdict
     at: float
     status: int
@@ -97,17 +98,17 @@ class CallbackDelivery:
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
-        sender: Sender | None = None,
+        sender: CallbackSender | None = None,
         limits: BreakerLimits = LIMITS,
     ) -> None:
         self._settings = settings
         self._now = now
         self.clock = clock
         self._draw = draw
-        self._sender = sender or Sender(guard_of(settings))
+        self._sender = sender or CallbackSender(guard_of(settings))
         self._limits = limits
         self._secrets = SecretSources()
-        self._breakers: dict[Origin, Breaker] = {}
+        self._breakers: dict[ReceiverOrigin, Breaker] = {}
 
     def deliver(self, store: Store, entries: Sequence[OutboxEntry]) -> None:
         jobs = _Prepared(self, store, entries).jobs()
@@ -141,10 +142,10 @@ class CallbackDelivery:
 
     # -- receivers ----------------------------------------------------------------------------------------------------
 
-    def breaker_of(self, origin: Origin) -> Breaker:
+    def breaker_of(self, origin: ReceiverOrigin) -> Breaker:
         return self._breakers.get(origin) or breaker.closed(self._limits)
 
-    def starting(self, origin: Origin) -> bool:
+    def starting(self, origin: ReceiverOrigin) -> bool:
         """Is this a probe?"""
         state = self.breaker_of(origin)
         while len(self._breakers) >= KNOWN and origin not in self._breakers:
@@ -152,7 +153,7 @@ class CallbackDelivery:
         self._breakers[origin] = breaker.sent(state, self._limits, self.clock())
         return bool(self._limits.after) and state.failures >= self._limits.after
 
-    def heard(self, sent: Sent) -> None:
+    def heard(self, sent: SentCallback) -> None:
         """An answer that is final is a receiver that works."""
         state = self.breaker_of(sent.origin)
         self._breakers[sent.origin] = (
@@ -182,11 +183,11 @@ class CallbackDelivery:
         try:
             whole = any(map(reads_body, job.callback.answers))
             answer = self._sender.send(job.request, float(job.callback.timeout), whole)
+            return judge(job.callback.answers, answer, self._now()), answer.status
         except NotSent as error:
             return Verdict(FATAL if error.fatal else RETRY, str(error)), 0
         except Exception as error:  # nobody would see an exception in a thread
             return Verdict(RETRY, f"{type(error).__name__}: {error}"), 0
-        return judge(job.callback.answers, answer, self._now()), answer.status
 
     def now(self) -> float:
         return self._now()
@@ -235,11 +236,15 @@ class _Prepared:
             return Job(entry, callback, request, masker)
         except (CannotRender, NotFound) as error:
             return Delivered(entry, DEAD, entry.attempts, str(error))
-        except (NotSent, UserError, OSError) as error:  # a secret or a blob that is not there now
-            assert callback is not None
+        except (StoreError, Disconnected):
+            raise
+        except Exception as error:  # a secret or a blob that is not there now; and no row may hold up the others
+            if callback is None:
+                return Delivered(entry, DEAD, entry.attempts, f"{type(error).__name__}: {error}")
             unsent = SealedRequest("", "", {}, {}, None)
             job = Job(entry, callback, unsent, nothing)
-            return self._delivery.outcome(job, Verdict(RETRY, str(error)), self._delivery.now())
+            said = str(error) if isinstance(error, NotSent | UserError) else f"{type(error).__name__}: {error}"
+            return self._delivery.outcome(job, Verdict(RETRY, said), self._delivery.now())
 
     def _about(self, entry: OutboxEntry) -> tuple[Callback, EndedRun, str]:
         """Raises CannotRender, NotFound, UserError."""
@@ -275,12 +280,12 @@ class _Round:
     def __init__(self, delivery: CallbackDelivery, store: Store, jobs: Iterable[Job]) -> None:
         self._delivery = delivery
         self._store = store
-        self._lanes: dict[Origin, deque[Job]] = defaultdict(deque)
+        self._lanes: dict[ReceiverOrigin, deque[Job]] = defaultdict(deque)
         for job in jobs:
             self._lanes[origin_of(job.request.url)].append(job)
-        self._flying: dict[Origin, int] = defaultdict(int)
-        self._todo: queue.SimpleQueue[tuple[Job, Origin, bool] | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[Sent] = queue.SimpleQueue()
+        self._flying: dict[ReceiverOrigin, int] = defaultdict(int)
+        self._todo: queue.SimpleQueue[tuple[Job, ReceiverOrigin, bool] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[SentCallback] = queue.SimpleQueue()
         self._settled: list[Delivered] = []
         self._threads = 0
         self._until = time.monotonic() + LONGEST
@@ -329,7 +334,7 @@ class _Round:
             job, origin, probe = given
             at, began = self._delivery.now(), time.perf_counter()
             verdict, status = self._delivery.send(job)
-            self._done.put(Sent(job, origin, verdict, at, status, time.perf_counter() - began, probe))
+            self._done.put(SentCallback(job, origin, verdict, at, status, time.perf_counter() - began, probe))
 
     def _collect(self, wait: float) -> None:
         flying = any(self._flying.values())
@@ -354,7 +359,7 @@ class _Round:
             self._store.deliveries.record(self._settled)
             self._settled = []
 
-    def _put_off(self, origin: Origin, lane: deque[Job], wait: float) -> None:
+    def _put_off(self, origin: ReceiverOrigin, lane: deque[Job], wait: float) -> None:
         """The receiver is left alone: what is for it comes again when it may be asked, one after another."""
         state, due = self._delivery.breaker_of(origin), self._delivery.now() + wait
         for place, job in enumerate(lane):

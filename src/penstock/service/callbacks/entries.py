@@ -15,7 +15,7 @@ from penstock.graph.model import Workflow
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
-    from penstock.service.callbacks.guard import Guard
+    from penstock.service.callbacks.guard import AddressGuard
 
 KIND: Final = "callback"
 
@@ -40,7 +40,7 @@ def with_urls(workflow: Workflow, urls: Iterable[str]) -> Workflow:
     return dataclasses.replace(workflow, callbacks=(*workflow.callbacks, *more)) if more else workflow
 
 
-def guard_of(settings: Settings) -> Guard:
+def guard_of(settings: Settings) -> AddressGuard:
     """Raises UserError."""
     from penstock.service.callbacks import guard  # what a run without callbacks has no use for
 

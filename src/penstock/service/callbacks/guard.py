@@ -39,7 +39,7 @@ _WITH_IPV4: Final = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Networ
 """NAT64 and 6to4: another way to write an address of IPv4."""
 
 
-class Guard(NamedTuple):
+class AddressGuard(NamedTuple):
     networks: tuple[Network, ...] = ()
     names: tuple[str, ...] = ()
 
@@ -66,7 +66,7 @@ class Guard(NamedTuple):
         return any(host == name or (name[:2] == "*." and host.endswith(name[1:])) for name in self.names)
 
 
-def parse(entries: Iterable[str]) -> Guard:
+def parse(entries: Iterable[str]) -> AddressGuard:
     """Raises ValueError with the entry that is neither an address, a network nor a name."""
     networks: list[Network] = []
     names: list[str] = []
@@ -78,7 +78,7 @@ def parse(entries: Iterable[str]) -> Guard:
             if not _NAME.match(text) or re.fullmatch(r"[\d.]+", text):
                 raise ValueError(entry) from None
             names.append(text.rstrip("."))
-    return Guard(tuple(networks), tuple(names))
+    return AddressGuard(tuple(networks), tuple(names))
 
 
 def _inner(address: Address) -> tuple[Address, ...]:

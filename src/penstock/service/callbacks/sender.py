@@ -22,7 +22,7 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from penstock.graph.check.callbacks import url_problem
 from penstock.service.callbacks.answers import Answer
-from penstock.service.callbacks.guard import Guard
+from penstock.service.callbacks.guard import AddressGuard
 from penstock.service.callbacks.render import SealedRequest
 
 LARGEST: Final = 64 * 1024
@@ -45,7 +45,7 @@ class NotSent(Exception):
         self.fatal = fatal
 
 
-class Origin(NamedTuple):
+class ReceiverOrigin(NamedTuple):
     scheme: str
     host: str
     port: int
@@ -56,22 +56,24 @@ class Origin(NamedTuple):
         return f"{self.scheme}://{host}" + ("" if usual else f":{self.port}")
 
 
-def origin_of(url: str) -> Origin:
+def origin_of(url: str) -> ReceiverOrigin:
     parts = urlsplit(url)
-    return Origin(parts.scheme, (parts.hostname or "").lower(), parts.port or {"http": 80, "https": 443}[parts.scheme])
+    return ReceiverOrigin(
+        parts.scheme, (parts.hostname or "").lower(), parts.port or {"http": 80, "https": 443}[parts.scheme]
+    )
 
 
-class Sender:
+class CallbackSender:
     """`look_up`, `clock`: for tests. Used by any number of threads."""
 
     def __init__(
-        self, guard: Guard, look_up: Lookup = socket.getaddrinfo, clock: Callable[[], float] = time.monotonic
+        self, guard: AddressGuard, look_up: Lookup = socket.getaddrinfo, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._guard = guard
         self._look_up = look_up
         self._clock = clock
         self._lock = threading.Lock()
-        self._idle: dict[Origin, list[tuple[float, _Line]]] = defaultdict(list)
+        self._idle: dict[ReceiverOrigin, list[tuple[float, _Line]]] = defaultdict(list)
         self._keeps = False
         self._tls: ssl.SSLContext | None = None
 
@@ -137,7 +139,7 @@ class Sender:
     def _ask(
         self,
         line: _Line,
-        origin: Origin,
+        origin: ReceiverOrigin,
         request: SealedRequest,
         url: str,
         headers: dict[str, str],
@@ -160,7 +162,7 @@ class Sender:
             line.close()
         return Answer(response.status, found, data, complete)
 
-    def _kept(self, origin: Origin) -> _Line | None:
+    def _kept(self, origin: ReceiverOrigin) -> _Line | None:
         with self._lock:
             idle = self._idle.get(origin, [])
             while idle:
@@ -170,7 +172,7 @@ class Sender:
                 line.close()
         return None
 
-    def _connected(self, origin: Origin, deadline: float) -> _Line:
+    def _connected(self, origin: ReceiverOrigin, deadline: float) -> _Line:
         """To an address that the guard lets pass. Raises NotSent."""
         try:
             found = self._look_up(origin.host, origin.port, type=socket.SOCK_STREAM)
@@ -190,7 +192,9 @@ class Sender:
             raise _not_answered(last, origin)
         raise NotSent(refused or f"there is no host {origin.host}", fatal=bool(refused))
 
-    def _line(self, origin: Origin, family: int, kind: int, protocol: int, place: Any, deadline: float) -> _Line:
+    def _line(
+        self, origin: ReceiverOrigin, family: int, kind: int, protocol: int, place: Any, deadline: float
+    ) -> _Line:
         plain: Any = socket.socket(family, kind, protocol)
         try:
             plain.settimeout(_left(deadline, self._clock))
@@ -214,7 +218,7 @@ class Sender:
 class _Line:
     """A connection that may be used again."""
 
-    def __init__(self, origin: Origin, made: _TimedSocket) -> None:
+    def __init__(self, origin: ReceiverOrigin, made: _TimedSocket) -> None:
         self.socket = made
         self.http = http.client.HTTPConnection(origin.host, origin.port)
         self.http.default_port = {"http": 80, "https": 443}[origin.scheme]
@@ -298,7 +302,7 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
 
 
-def _not_answered(error: BaseException, origin: Origin) -> NotSent:
+def _not_answered(error: BaseException, origin: ReceiverOrigin) -> NotSent:
     if isinstance(error, NotSent):
         return error
     if isinstance(error, TimeoutError):
