@@ -19,7 +19,7 @@ from penstock.settings import Settings
 from penstock.store import liveness
 from penstock.store.deliveries import DeliveryAttempt
 from penstock.store.outbox import OutboxEntry
-from penstock.store.records import RunRecord, WriteBatch
+from penstock.store.records import EngineRecord, RunRecord, WriteBatch
 from penstock.store.sql import Store
 from tests.store.work import write
 
@@ -37,6 +37,18 @@ def workflow(callbacks: Sequence[dict[str, Any]], outputs: Sequence[str] = ("n",
     found = codec.from_text(json.dumps(document), "one")
     assert not errors(found), errors(found)
     return found
+
+
+RETRY = {"attempts": 5, "initial": 2, "factor": 2, "longest": 60}
+
+
+def tell(url: str, **more: Any) -> dict[str, Any]:
+    return {"name": "tell", "url": f"{url}/hook", "retry": RETRY, **more}
+
+
+def elsewhere() -> EngineRecord:
+    """Another courier."""
+    return EngineRecord("b" * 32, "elsewhere/1.2/3", 1, "1", 0)
 
 
 class Office:
