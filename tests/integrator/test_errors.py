@@ -169,9 +169,9 @@ def test_t1_4_the_first_failure_that_nobody_dealt_with_is_the_error_of_the_run(
 
 def test_t1_4_an_exception_keeps_its_type_and_message(tmp_path: Path) -> None:
     graph = ingest.graph
-    plain = codec.from_data({**codec.to_data(graph), "steps": [
-        {key: value for key, value in one.items() if key != "retry"} for one in codec.to_data(graph)["steps"]
-    ]})  # fmt: skip
+    data = codec.to_data(graph)
+    data["steps"] = [{key: value for key, value in one.items() if key != "retry"} for one in data["steps"]]
+    plain = codec.from_data(data)
     _, run = submitted(settings_at(tmp_path), plain, {"id": "broken"}, on={"function": "inline"})
     assert run.error == "RuntimeError: disk on fire" and not run.invalid
 
