@@ -1,4 +1,4 @@
-"""What of a workflow only a run can know, and other systems want to be told before. Called by their writers."""
+"""What of a workflow only a run of ours can know: limits that other systems want to be told before, and which work it does. Called by their writers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from penstock.graph.model import Step, Workflow
 
 
 def report_run_limits(report: Report, workflow: Workflow, target: str) -> None:
-    """Names the limits that are lost, of all its steps; and its callbacks, which nobody sends there."""
+    """Names the limits that are lost, of all its steps; its callbacks, which nobody sends there; and the identity of its payload."""
+    if workflow.payload is not None:
+        report.lost("payload", f"{target} starts each submission, also of work that is done", source=workflow.source)
     for callback in workflow.callbacks:
         said = f"{target} tells nobody how a workflow has ended"
         report.lost(f"callbacks.{callback.name}", said, "Send it from an exit handler.", workflow.source)
