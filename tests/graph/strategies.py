@@ -58,6 +58,7 @@ from penstock.graph.model import (
     Output,
     Parameter,
     Part,
+    PayloadIdentity,
     Placement,
     Pod,
     Resource,
@@ -471,6 +472,15 @@ links = st.builds(
 )
 
 
+payload_identities = st.builds(
+    PayloadIdentity,
+    param=names | anything,
+    include=st.lists(st.sampled_from([".", ".a", ".a[].id"]) | anything, max_size=2).map(tuple),
+    exclude=st.lists(st.sampled_from([".a", '."b c"']) | anything, max_size=2).map(tuple),
+    version=st.integers(-1, 1 << 60),
+)
+
+
 def _workflows(definitions: st.SearchStrategy[tuple[Workflow, ...]]) -> st.SearchStrategy[Workflow]:
     return st.builds(
         Workflow,
@@ -492,6 +502,7 @@ def _workflows(definitions: st.SearchStrategy[tuple[Workflow, ...]]) -> st.Searc
         ),
         locks=_mostly((), st.lists(locks, max_size=2).map(tuple)),
         links=_mostly((), st.lists(links, max_size=2).map(tuple)),
+        payload=_mostly(None, payload_identities),
         extra=_mostly({}, mappings),
         definitions=definitions,
         labels=_mostly({}, labels),
@@ -527,6 +538,7 @@ ALL_CLASSES = (
     Pod,
     Part,
     Enough,
+    PayloadIdentity,
     EnoughTasks,
     Lock,
     Mount,

@@ -1,4 +1,4 @@
-"""What of a workflow only a run can know, and other systems want to be told before. Called by their writers."""
+"""What of a workflow only a run of ours can know: limits that other systems want to be told before, and which work it does. Called by their writers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from penstock.graph.model import Step, Workflow
 
 
 def report_run_limits(report: Report, workflow: Workflow, target: str) -> None:
-    """Names the limits that are lost, of all its steps."""
+    """Names the limits that are lost, of all its steps, and the identity of its payload."""
+    if workflow.payload is not None:
+        report.lost("payload", f"{target} starts each submission, also of work that is done", source=workflow.source)
     for one in (workflow, *workflow.definitions):
         where = "" if one is workflow else f"definitions.{one.name}."
         if one.links:
