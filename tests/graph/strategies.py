@@ -503,6 +503,7 @@ payload_identities = st.builds(
     include=st.lists(st.sampled_from([".", ".a", ".a[].id"]) | anything, max_size=2).map(tuple),
     exclude=st.lists(st.sampled_from([".a", '."b c"']) | anything, max_size=2).map(tuple),
     version=st.integers(-1, 1 << 60),
+)
 
 
 def _workflows(definitions: st.SearchStrategy[tuple[Workflow, ...]]) -> st.SearchStrategy[Workflow]:

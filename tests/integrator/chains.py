@@ -22,7 +22,7 @@ ME = liveness.identity()
 
 def work(name: str, **more: Any) -> Workflow:
     """Has a parameter `x` and an output `x`."""
-    job = ScriptJob(f"{name}-work", "true", outputs=[WorkflowParam("x", default=1)])
+    job = ScriptJob(f"{name}-work", "echo 1 > $PENSTOCK_OUTPUTS/x", outputs=[WorkflowParam("x", default=1)])
     params = [WorkflowParam("x", default=0)]
     return Workflow(name, [job], params=params, outputs={"x": job.outputs["x"]}, **more)
 

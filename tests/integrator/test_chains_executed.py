@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock import Client
 from penstock.service import queues, stores
 from penstock.settings import Settings, read
 from penstock.store.records import FINAL
@@ -78,7 +79,10 @@ def test_penstock_run_goes_on_until_the_chain_has_ended_and_says_what_was_not_ru
         ["first-1", "left-1", "right-1", "last-1", "never"],
         ["first-1", "left-1", "last-1", "right-1", "never"],
     )
-    data = json.loads(penstock("show", "@", "--lineage", "-o", "json").out)
+    assert penstock("run", "first.yaml", "--dry", "-p", f"place={place}").code == 0 and len(marks(place)) == 4
+    dry = json.loads(penstock("show", "@", "--lineage", "-o", "json").out)["links"]
+    assert {one["why"] for one in dry[1:]} == {"nothing follows from a dry run"}
+    data = json.loads(penstock("show", "last-1", "--lineage", "-o", "json").out)
     assert data["root"] == "first-1" and {one["parent"] for one in data["links"]} >= {None, "first-1"}
 
 
@@ -193,6 +197,8 @@ def test_a_worker_executes_a_chain_that_came_over_http_and_its_lineage_is_shown(
         page = served.ask("GET", "/runs/last-1", headers={"Accept": "text/html"}).text
         assert 'href="/runs/first-1"' in page and "does not hold" in page and "Lineage" in page
         assert served.ask("GET", "/api/v1/runs/nope-1/lineage").status == 404
+        made = Client(served.url, token=served.own).submit(work("one") >> [work("two"), work("three")] >> work("four"))
+        wait_for(lambda: [one["state"] for one in served.get(f"runs/{made.id}/lineage")["links"]] == ["succeeded"] * 4)
         monkeypatch.setenv("PENSTOCK_TOKEN", served.own)
         there = penstock("show", "last-1", "--lineage", "-o", "json", "--server", served.url)
         assert json.loads(there.out)["links"] == rows

@@ -27,8 +27,9 @@ POLL: Final = 0.05
 
 def left(store: Store, run: RunRecord) -> bool:
     """Is there anything to do in the chain after a run that is over?"""
-    found = [run.number, *after(store, run.number)]
-    return any(_is_open(store, number) for number in found) or any(_may_begin(store, number) for number in found[1:])
+    if any(_is_open(store, number) for number in (run.number, *after(store, run.number))):
+        return True
+    return any(_may_begin(store, number) for number in after(store, run.number))  # what was decided is recorded now
 
 
 def after(store: Store, number: int) -> list[int]:
@@ -74,9 +75,11 @@ class ChainFollower:
                 begun = [session for number in known if (session := self._begin(store, number)) is not None]
                 yield from begun
                 if not begun:
-                    if sum(not self._is_closed(store, number) for number in known) == 0:
+                    closed = sum(self._is_closed(store, number) for number in known) == len(known)
+                    if closed and len(after(store, self._first)) < len(known):  # nothing was recorded meanwhile
                         return
-                    time.sleep(POLL)
+                    if not closed:
+                        time.sleep(POLL)
 
     def _begin(self, store: Store, number: int) -> runs.HostedRun | None:
         if number == self._first or number in self._mine or number in self._closed or not _may_begin(store, number):

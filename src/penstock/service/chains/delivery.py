@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock.engine.follow import FOLLOW, row_key
-from penstock.errors import NotFound, PenstockError, PlanError, Problem, StoreError, UserError
+from penstock.errors import NotFound, PlanError, Problem, StoreError, UserError
 from penstock.graph.chains import name_of
 from penstock.graph.model import Link
 from penstock.service.chains.decide import LinkDecision, decide
@@ -72,7 +72,7 @@ class LinkDelivery:
         for entry in entries:
             try:
                 self.one(store, entry)
-            except PenstockError:
+            except StoreError:
                 raise
             except Exception as error:  # a fault of ours must not hold up the links of others
                 tries, said = entry.attempts + 1, f"{type(error).__name__}: {error}"

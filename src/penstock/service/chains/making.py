@@ -120,22 +120,22 @@ class Maker:
         run = None if row is None or not row.run else self._store.runs.by_number(row.run)
         return Before(workflow, run if run is not None else self.head if not name else None)
 
-    def _target(self, link: Link) -> tuple[Workflow, str]:
-        """What it runs, and the code of its functions. Raises PlanError."""
+    def _target(self, link: Link) -> tuple[Workflow, Mapping[str, Any]]:
+        """What it runs, and the options of a run with the code of its functions and its secrets. Raises PlanError."""
         known = defined(self._workflow)
-        bundle = self.head.options.get("bundle", "")
+        own = self.head.options
         if name_of(link) not in self._process:
-            return target_of(self._workflow, link), bundle
+            return target_of(self._workflow, link), own
         if link.workflow in known:
             others = tuple(one for name, one in known.items() if name != link.workflow)
-            return replace(known[link.workflow], definitions=others), bundle
+            return replace(known[link.workflow], definitions=others), own
         newest = self._store.runs.newest(limit=1, workflow=link.workflow)
         if not newest:
             fix = "define it with the workflow of the payload (catalogue=[…], or `definitions`), or run it once"
             message = f"`process` of the payload names {link.workflow[:80]!r}, and no such workflow is known"
             raise PlanError(Problem("P549", message, fix))
         found = codec.from_data(json.loads(self._store.runs.document(newest[0].digest)), newest[0].id)
-        return found, newest[0].options.get("bundle", "")
+        return found, newest[0].options
 
     def prepared(self, link: Link) -> Prepared:
         """Raises UserError: it cannot be run, or the person who began the chain may not."""
@@ -154,7 +154,7 @@ class Maker:
     def _submission(self, link: Link, params: Mapping[str, Any]) -> Submission:
         given, head = self.head.options, self.head
         kept: dict[str, Any] = {name: given[name] for name in ("file", "fail_fast", "fresh", "on") if given.get(name)}
-        target, bundle = self._target(link)
+        target, beside = self._target(link)
         made = Submission(
             target,
             params,
@@ -164,10 +164,9 @@ class Maker:
             scheduler=self._settings.scheduler,
             **kept,
         )
-        if bundle:
-            made.options["bundle"] = bundle
-        if "secrets" in given:
-            made.options["secrets"] = given["secrets"]
+        for name in ("bundle", "secrets"):
+            if name in beside:
+                made.options[name] = beside[name]
         about = {"head": head.number, "place": name_of(link)}
         if self._groups is not None:
             about["groups"] = list(self._groups)

@@ -13,7 +13,7 @@ from penstock.graph import codec
 from penstock.graph.chains import name_of
 from penstock.graph.model import Link, Workflow
 from penstock.service.run_records import state_of
-from penstock.store.links import STARTED, LinkRow
+from penstock.store.links import SKIPPED, STARTED, LinkRow
 from penstock.store.records import Origin, RunRecord
 from penstock.store.sql import Store
 
@@ -129,7 +129,8 @@ class _Lineages:
             if row is not None and row.state == STARTED and row.run in self._runs:
                 places[name] = self._runs[row.run]
                 continue
-            made = LineageNode(name, link.workflow, WAITING if row is None else row.state, why=self._why(link, row))
+            state = row.state if row is not None else SKIPPED if record.options.get("dry") else WAITING
+            made = LineageNode(name, link.workflow, state, why=self._why(link, row, state))
             if row is not None and row.state == STARTED:
                 self._found(made, row)
             places[name] = made
@@ -143,9 +144,11 @@ class _Lineages:
         if record is not None:
             made.run, made.number, made.error = record.id, record.number, record.error
 
-    def _why(self, link: Link, row: LinkRow | None) -> str:
+    def _why(self, link: Link, row: LinkRow | None, state: str) -> str:
         if row is not None:
             return row.why
+        if state == SKIPPED:
+            return "nothing follows from a dry run"
         return f"waits for {' and '.join(link.after) or 'the run'}"
 
     def _workflow(self, record: RunRecord) -> Workflow:
