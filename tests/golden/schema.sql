@@ -19,6 +19,10 @@ CREATE INDEX runs_by_user_state ON runs (username, state, number);
 CREATE INDEX runs_by_workflow ON runs (workflow, number);
 CREATE INDEX runs_by_workflow_state ON runs (workflow, state, number);
 CREATE INDEX runs_by_workflow_user ON runs (workflow, username, number);
+CREATE INDEX schedule_runs_by_run ON schedule_runs (run);
+CREATE INDEX schedules_by_digest ON schedules (digest);
+CREATE INDEX schedules_due ON schedules (state, next_at);
+CREATE INDEX schedules_waiting ON schedules (waiting);
 CREATE INDEX submissions_by_run ON submissions (run);
 CREATE INDEX waiters_by_engine ON waiters (engine);
 CREATE INDEX workloads_by_engine ON workloads (engine);
@@ -146,6 +150,26 @@ CREATE TABLE runs (
     options TEXT NOT NULL,
     outputs TEXT
 , error TEXT NOT NULL DEFAULT '');
+CREATE TABLE schedule_runs (
+    schedule TEXT NOT NULL,
+    due DOUBLE PRECISION NOT NULL,
+    run BIGINT NOT NULL,
+    PRIMARY KEY (schedule, due)
+);
+CREATE TABLE schedules (
+    name TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    next_at DOUBLE PRECISION,
+    waiting DOUBLE PRECISION,
+    last_at DOUBLE PRECISION,
+    version BIGINT NOT NULL,
+    owner TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    document TEXT NOT NULL,
+    note TEXT NOT NULL,
+    created DOUBLE PRECISION NOT NULL
+);
 CREATE TABLE sign_ins (
     id TEXT PRIMARY KEY,
     until DOUBLE PRECISION NOT NULL
@@ -216,4 +240,4 @@ CREATE TABLE workloads (
     state TEXT NOT NULL,
     document TEXT NOT NULL
 );
--- version 8
+-- version 9

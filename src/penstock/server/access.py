@@ -24,6 +24,7 @@ from penstock.service import tokens
 from penstock.service.access import administers_queue, administers_run
 from penstock.service.policy import Actor
 from penstock.service.run_records import find
+from penstock.service.schedules import verbs
 from penstock.service.tokens import Identity, NotAllowed, NotSignedIn
 from penstock.store.sql import Store
 from penstock.store.tokens import AccessToken, AuditEntry
@@ -148,8 +149,8 @@ class AccessGate:
 
 
 class Needs:
-    """What a route needs: a role; or, with `own`, that the run in its path is one's own, or in queues that one administers; or, with
-    `queue`, that one administers the queue in its path."""
+    """What a route needs: a role; or, with `own`, that the run in its path is one's own, or in queues that one administers, or the schedule in its path
+    one's own; or, with `queue`, that one administers the queue in its path."""
 
     def __init__(self, role: str, what: str, own: bool = False, queue: bool = False) -> None:
         self.role = role
@@ -177,8 +178,10 @@ class Needs:
             return who
         by = actor_of(who)
         if self.own and who.may("submitter"):
-            name = request.path_params["run"]
-            owner, granted = await gate.threads.call(lambda store: _about(store, name, by))
+            path = request.path_params
+            about = _about if "run" in path else _about_schedule
+            name = path["run" if "run" in path else "schedule"]
+            owner, granted = await gate.threads.call(lambda store: about(store, name, by))
             if granted:
                 return who
             raise tokens.forbidden(who, self.role, f"{self.what} of {owner or 'somebody else'}")
@@ -205,6 +208,11 @@ def _about(store: Store, name: str, by: Actor) -> tuple[str, bool]:
     """Whose run it is, and whether `by` may do with it what its owner may."""
     run = find(store, name)
     return run.user, run.user == by.person or bool(administers_run(store, run, by))
+
+
+def _about_schedule(store: Store, name: str, by: Actor) -> tuple[str, bool]:
+    owner = verbs.find(store, name).row.owner
+    return owner, owner == by.person
 
 
 def entry_of(who: Identity | None, verb: str, target: str, status: int) -> AuditEntry:

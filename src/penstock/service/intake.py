@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock import rights
 from penstock.artifacts.blobs import Blobs, digest_of
@@ -91,16 +91,23 @@ def workflow_in(document: str, name: str | None = None) -> tuple[Workflow, Repor
     return found.workflow, found.report
 
 
-def submit(
+class Prepared(NamedTuple):
+    """What arrived, checked, and with its files and code here."""
+
+    submission: Submission
+    warnings: tuple[Problem, ...]
+    place: Path
+    """The folder that its tasks run in."""
+
+
+def prepared(
     store: Store,
     settings: Settings,
     parcel: Parcel,
     by: Actor,
-    key: str = "",
-    noted: Callable[[RunRecord], None] | None = None,
-) -> Received:
-    """Records a run, which the next free worker executes. `key`: the same submission with the same key makes one run, however often it is
-    sent. `noted`: records more of a new run, in its transaction. Raises UserError, RunConflict."""
+    more: Callable[[Workflow], Mapping[str, Any]] = lambda workflow: {},
+) -> Prepared:
+    """`more`: further parameters, as values. Raises UserError."""
     workflow, report = workflow_in(parcel.document, parcel.name)
     problems = errors(workflow) or (list(unrunnable(workflow)) if report and not parcel.options.get("dry") else [])
     if problems:
@@ -118,7 +125,7 @@ def submit(
     unknown = {name: value for name, value in parcel.params.items() if name not in params}
     submission = Submission(
         workflow,
-        {**params, **unknown},
+        {**params, **unknown, **more(workflow)},
         person=by.person,
         groups=by.groups,
         place=str(place),
@@ -134,6 +141,20 @@ def submit(
     submission.track()
     stores.prepare(settings)
     rights.make_folder(place)
+    return Prepared(submission, warnings, place)
+
+
+def submit(
+    store: Store,
+    settings: Settings,
+    parcel: Parcel,
+    by: Actor,
+    key: str = "",
+    noted: Callable[[RunRecord], None] | None = None,
+) -> Received:
+    """Records a run, which the next free worker executes. `key`: the same submission with the same key makes one run, however often it is
+    sent. `noted`: records more of a new run, in its transaction. Raises UserError, RunConflict."""
+    submission, warnings, place = prepared(store, settings, parcel, by)
 
     def recorded() -> RunRecord:
         run = submission.record(store)

@@ -22,6 +22,15 @@ def submit(
     server: ServerConnection, workflow: Workflow, params: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Sends code and files that the server does not have, then the workflow. Raises UserError."""
+    body = parcel(server, workflow, params, options)
+    made: dict[str, Any] = server.post("runs", body, {"Idempotency-Key": os.urandom(16).hex()})
+    return made
+
+
+def parcel(
+    server: ServerConnection, workflow: Workflow, params: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The workflow as it is sent. Its code and files are there then. Raises UserError."""
     packed = pack(workflow)
     bundle = "" if packed is None else digest_of(packed[0])
     if packed is not None and server.missing([bundle]):
@@ -29,14 +38,12 @@ def submit(
     values = placed(server, workflow, parameters.from_python(workflow, params))
     with uninterrupted():
         document = codec.to_json(workflow)
-    body = {
+    return {
         "document": document,
         "params": values,
         "options": {name: value for name, value in options.items() if value},
         "bundle": bundle,
     }
-    made: dict[str, Any] = server.post("runs", body, {"Idempotency-Key": os.urandom(16).hex()})
-    return made
 
 
 def placed(server: ServerConnection, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -221,11 +221,15 @@ class Submission:
         before = last[0].params if last else {}
         return tuple(one for name, one in found.items() if before.get(name) != self.params[name])
 
-    def record(self, store: Store, now: float | None = None) -> RunRecord:
+    def document(self) -> tuple[str, str]:
+        """The workflow as it is recorded, and its digest; then the options name its secrets. Raises UserError."""
         self._note_secrets()
         document = self._document
         with uninterrupted():
-            digest = codec.digest_of_text(document)
+            return document, codec.digest_of_text(document)
+
+    def record(self, store: Store, now: float | None = None) -> RunRecord:
+        document, digest = self.document()
         return store.runs.create(
             self.workflow.name,
             digest,

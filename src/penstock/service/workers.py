@@ -18,6 +18,7 @@ from penstock.service import runs, stores, work
 from penstock.service.couriers import Couriers
 from penstock.service.hosting import Host
 from penstock.service.run_records import RunConflict
+from penstock.service.schedules.clockwork import Clockwork
 from penstock.settings import Settings
 from penstock.store import liveness
 from penstock.store.orders import WorkOrder
@@ -48,6 +49,7 @@ class Worker:
         """Runs whose engine has failed -> with what."""
         self._watch = liveness.Watch()
         self._couriers = Couriers(settings, say=say)
+        self._clockwork = Clockwork(settings, say, self.nudge)
         self._stopping = threading.Event()
         self._news = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="penstock worker", daemon=True)
@@ -55,6 +57,7 @@ class Worker:
     def start(self) -> None:
         self._thread.start()
         self._couriers.start()
+        self._clockwork.start()
 
     def nudge(self) -> None:
         """There is something new."""
@@ -65,6 +68,7 @@ class Worker:
         self._stopping.set()
         self._news.set()
         self._couriers.stop()
+        self._clockwork.stop()
         for host in list(self._hosts.values()):
             host.interrupt()
 

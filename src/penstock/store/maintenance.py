@@ -37,6 +37,7 @@ class Maintenance:
             "gc_requests",
             "gc_outbox",
             "gc_origin",
+            "gc_schedule_runs",
             "gc_workloads",
             "gc_locks",
             "gc_tracking",
@@ -76,6 +77,7 @@ class Maintenance:
             ("text_of_results", ("",)),
             ("text_of_workflows", ("",)),
             ("text_of_outbox", (0,)),
+            ("text_of_schedules", ("",)),
         ):
             for row in self._session.pages(name, start, "%sha256:%"):
                 yield row[-1]

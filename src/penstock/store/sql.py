@@ -22,6 +22,7 @@ from penstock.store.peers import PeerRepository
 from penstock.store.queues import QueueRepository
 from penstock.store.results import PendingClaims, ResultRepository
 from penstock.store.runs import RunRepository
+from penstock.store.schedules import ScheduleRepository
 from penstock.store.series import SeriesRepository
 from penstock.store.served import checked
 from penstock.store.session import Session
@@ -66,6 +67,7 @@ class Store:
         self.queues = QueueRepository(session)
         self.peers = PeerRepository(session, self.queues)
         self.outbox = OutboxRepository(session)
+        self.schedules = ScheduleRepository(session)
         self.tracking = TrackingRepository(session)
         self.orders = OrderRepository(session)
         self.tokens = TokenRepository(session)
