@@ -137,7 +137,7 @@ class There:
         found: list[Data] = []
         page: Data = {"next": ""}
         while page["next"] is not None:
-            page = self._server.get("schedules", cursor=page["next"], limit=1000)
+            page = self._server.get("schedules", cursor=page["next"], limit=500)
             found += page["items"]
         return found
 

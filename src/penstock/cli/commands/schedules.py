@@ -232,7 +232,7 @@ def show(name: str, server: str | None, output: str) -> None:
 
 @click.command(name="next")
 @click.argument("name")
-@click.option("-n", "--number", type=click.IntRange(1, 1000), default=5, show_default=True, help="So many.")
+@click.option("-n", "--number", type=click.IntRange(1, 500), default=5, show_default=True, help="So many.")
 @options.server
 @options.output
 def next_times(name: str, number: int, server: str | None, output: str) -> None:

@@ -1,0 +1,67 @@
+"""Schedules over HTTP, and commands with --server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli import conftest
+from tests.server.served import NOTHING, Served, wait_for
+
+penstock = conftest.penstock
+
+
+def new(**more: Any) -> dict[str, Any]:
+    return {"schedule": "often", "every": 1, "document": NOTHING, "options": {"dry": True}, "overlap": "allow", **more}
+
+
+@pytest.mark.slow
+def test_from_add_to_remove(served: Served) -> None:
+    ana, bob = served.token("ana", "submitter"), served.token("bob", "submitter")
+    made = served.ask("POST", "/api/v1/schedules", new(), token=ana)
+    assert made.status == 201 and made.headers["location"] == "/api/v1/schedules/often"
+    assert served.ask("POST", "/api/v1/schedules", new(), token=ana).status == 409
+    assert served.ask("POST", "/api/v1/schedules", new(replace=True), token=bob).status == 403
+    assert served.ask("POST", "/api/v1/schedules", new(schedule="x/y"), token=bob).data["code"] == "P557"
+    wait_for(lambda: any(one["state"] == "succeeded" for one in served.get("schedules/often")["runs"]))
+    run = served.get(f"runs/{served.get('schedules/often')['runs'][0]['run']}")
+    assert run["user"] == "ana"
+    assert served.ask("POST", "/api/v1/schedules/often/pause", {}, token=ana).data["state"] == "paused"
+    assert len(served.get("schedules/often/times?limit=3")["times"]) == 3
+    assert served.ask("POST", "/api/v1/schedules/often/run", {}, token=bob).status == 403
+    by_hand = served.ask("POST", "/api/v1/schedules/often/run", {}, token=ana).data["run"]
+    assert served.wait(by_hand)["state"] == "succeeded"
+    assert served.ask("DELETE", "/api/v1/schedules/often", token=ana).status == 204
+    assert served.ask("GET", "/api/v1/schedules/often").status == 404
+
+
+@pytest.mark.slow
+def test_commands_with_a_server(served: Served, penstock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_SERVER", served.url)
+    monkeypatch.setenv("PENSTOCK_TOKEN", served.own)
+    Path("flow.yaml").write_text(NOTHING)
+    words = (
+        "schedule",
+        "add",
+        "there",
+        "flow.yaml",
+        "--cron",
+        "0 6 * * *",
+        "--zone",
+        "Asia/Tokyo",
+        "--dry",
+        "--end",
+        "2099-01-01",
+    )
+    assert penstock(*words).code == 0
+    found = served.get("schedules/there")
+    assert (found["cron"], found["zone"], found["end"] > 4e9) == (["0 6 * * *"], "Asia/Tokyo", True)
+    assert "there\tactive\t" in penstock("schedule", "ls").out
+    assert penstock("schedule", "next", "there", "-n", "2").out.count("T06:00:00+09:00") == 2
+    assert penstock("schedule", "pause", "there").out == "paused\n"
+    assert penstock("schedule", "resume", "there").out == "active\n"
+    assert served.wait(penstock("schedule", "run", "there").out.strip())["state"] == "succeeded"
+    assert penstock("schedule", "rm", "there").code == 0
+    assert penstock("schedule", "show", "there").code == 4
