@@ -43,6 +43,7 @@ VALUES = {
     "query": "engines",
     "name:path": "nowhere",
     "schedule": "nightly",
+    "process": "nothing",
 }
 
 

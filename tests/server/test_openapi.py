@@ -29,7 +29,14 @@ CHECKS = (
     checks.response_schema_conformance,
     checks.response_headers_conformance,
 )
-KNOWN = {"run": "nothing-1", "schedule": "nightly", "name": "team", "query": "tasks", "code": "P101"}
+KNOWN = {
+    "run": "nothing-1",
+    "schedule": "nightly",
+    "process": "nothing",
+    "name": "team",
+    "query": "tasks",
+    "code": "P101",
+}
 """Names that there are: half of the requests are about them."""
 ENDLESS = ("/api/v1/stream", "/api/v1/runs/{run}/stream")
 """They are read in test_api."""

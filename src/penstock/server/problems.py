@@ -27,6 +27,7 @@ TITLES: Final = {
     405: "Not possible here",
     408: "It took too long",
     409: "Not possible now",
+    410: "Gone",
     412: "It has changed",
     413: "Too large",
     421: "Not a name of this server",
@@ -65,8 +66,10 @@ def data_of(status: int, problems: Sequence[Problem]) -> dict[str, Any]:
     }
 
 
-def answer(status: int, problems: Sequence[Problem]) -> JSONResponse:
+def answer(status: int, problems: Sequence[Problem], kind: str | None = None) -> JSONResponse:
+    """`kind`: its type, if a standard has a name for it."""
     headers = {"WWW-Authenticate": 'Bearer realm="penstock"'} if status == 401 else {}
     if status in (429, 503):
         headers["Retry-After"] = "2"
-    return JSONResponse(data_of(status, problems), status, headers, media_type=TYPE)
+    data = data_of(status, problems)
+    return JSONResponse(data if kind is None else data | {"type": kind}, status, headers, media_type=TYPE)

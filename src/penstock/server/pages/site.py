@@ -145,7 +145,7 @@ def page(request: Request, template: str, data: Mapping[str, Any], command: str 
 
 def shown(request: Request, status: int, problems: Sequence[Problem]) -> Response | None:
     """An error for people; None if a program asks."""
-    if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
+    if request.url.path.startswith(("/api/", "/ogc")) or "text/html" not in request.headers.get("accept", ""):
         return None
     if status == 401:
         there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
