@@ -354,6 +354,18 @@ def test_pause_resume_replace_and_the_end(where: Settings, store: Store) -> None
     assert store.schedules.of("nightly") is None and store.runs.by_number(run.number) is not None
 
 
+def test_a_clock_that_is_set_back_makes_no_second_run(where: Settings, store: Store) -> None:
+    added(store, where, overlap="allow")
+    clock = Clock(store, where)
+    assert clock.look(60) == [60.0]
+    assert clock.look(-50) == [] and clock.look(51) == [] and clock.look(58) == []
+    assert clock.look(1) == [120.0]
+    added(store, where, now=NOON, overlap="allow", replace=True)  # anew: that is asked for
+    clock.now = NOON
+    clock.look(60)
+    assert len(store.runs.newest()) == 3
+
+
 def test_its_workflow_is_kept_when_its_runs_are_removed(where: Settings, store: Store) -> None:
     added(store, where)
     clock = Clock(store, where)
@@ -572,6 +584,7 @@ def test_from_add_to_rm(penstock: Any) -> None:
     run = penstock("schedule", "run", "nightly")
     assert run.out == "flow-1\n"
     assert penstock("resume", "flow-1", "-q").code == 0
+    assert ", by the schedule nightly" in penstock("show", "flow-1").out
     assert penstock("schedule", "rm", "nightly").code == 0
     gone = penstock("schedule", "show", "nightly")
     assert gone.code == 4 and "P554" in gone.err

@@ -123,7 +123,7 @@ def schema_of(kind: Type) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
+class ProcessCall:
     """What a client asks for."""
 
     inputs: Mapping[str, Any]
@@ -132,7 +132,7 @@ class Execution:
     raw: bool = True
 
 
-def execute(store: Store, settings: Settings, name: str, asked: Execution, by: Actor, noted: Any) -> RunRecord:
+def execute(store: Store, settings: Settings, name: str, asked: ProcessCall, by: Actor, noted: Any) -> RunRecord:
     """A job of a process, which the next free worker executes. Raises UserError."""
     found = process(store, name)
     known = {one.name for one in found.workflow.outputs}

@@ -82,6 +82,7 @@ class Worker:
         """Is it over?"""
         if self._thread.ident is not None:
             self._thread.join(timeout)
+            self._clockwork.join(timeout)
         return not self._thread.is_alive()
 
     @property

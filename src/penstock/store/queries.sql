@@ -529,7 +529,8 @@ FROM schedules WHERE waiting > 0 ORDER BY waiting, name LIMIT ?
 SELECT min(next_at) FROM schedules WHERE state = 'active' AND next_at > 0 AND waiting IS NULL
 
 -- name: put_schedule_run
-INSERT INTO schedule_runs (schedule, due, run) VALUES (?, ?, ?)
+-- That a time has one run follows from the version of the schedule. It may have one already if the schedule was added anew, and the clock set back.
+INSERT INTO schedule_runs (schedule, due, run) VALUES (?, ?, ?) ON CONFLICT (schedule, due) DO UPDATE SET run = excluded.run
 
 -- name: schedule_runs
 SELECT s.due, s.run, r.id, r.state FROM schedule_runs s JOIN runs r ON r.number = s.run WHERE s.schedule = ? ORDER BY s.due DESC LIMIT ?

@@ -32,7 +32,7 @@ from penstock.server.api.common import (
 )
 from penstock.server.problems import RequestRefused
 from penstock.service import ogc, work
-from penstock.service.ogc import Execution, Job, JobFilter
+from penstock.service.ogc import Job, JobFilter, ProcessCall
 from penstock.store.records import FINAL, RunRecord
 from penstock.store.sql import Store
 
@@ -47,7 +47,6 @@ MOST: Final = 1000
 """Items of a page; who asks for more gets so many."""
 Many = Annotated[int, Query(ge=1, description=f"Items of a page, at most {MOST}")]
 ProcessName = Annotated[str, Path(max_length=300)]
-Names = Annotated[list[str] | None, Query(max_length=100)]
 Seconds = Annotated[float | None, Query(ge=0, allow_inf_nan=False)]
 
 
@@ -131,7 +130,7 @@ async def execute(
         raise PlanError(Problem("P565", "this server calls nobody back for a job", fix, where="subscriber"))
     request.app.state.allowance.take(who.token)
     outputs = None if given.outputs is None else tuple(given.outputs)
-    asked = Execution(inputs=given.inputs, outputs=outputs, raw=given.response == "raw")
+    asked = ProcessCall(inputs=given.inputs, outputs=outputs, raw=given.response == "raw")
 
     def do(store: Store) -> Job:
         def noted(run: RunRecord) -> None:
