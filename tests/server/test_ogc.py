@@ -221,7 +221,7 @@ def test_a_job_that_fails_says_why(site: Served) -> None:
     told = ended(site, execute(site, inputs={"rows": 0}), "failed")
     assert "3" in told["message"]
     found = site.ask("GET", rels(told)["results"])
-    assert found.status == 500 and found.data["detail"] == told["message"]
+    assert found.status == 424 and found.data["detail"] == told["message"]
 
 
 def test_a_job_that_is_retried_is_not_failed_until_that_is_over(tmp_path: Path) -> None:

@@ -65,3 +65,26 @@ def test_commands_with_a_server(served: Served, penstock: Any, monkeypatch: pyte
     assert served.wait(penstock("schedule", "run", "there").out.strip())["state"] == "succeeded"
     assert penstock("schedule", "rm", "there").code == 0
     assert penstock("schedule", "show", "there").code == 4
+
+
+@pytest.mark.slow
+def test_pages(served: Served) -> None:
+    ana = served.token("ana", "submitter")
+    assert served.ask("POST", "/api/v1/schedules", new(schedule="seen", every=86400), token=ana).status == 201
+    mine, other = served.browser(ana), served.browser(served.token("bob", "viewer"))
+    assert 'href="/schedules/seen"' in served.ask("GET", "/schedules", token=None, headers=other).text
+    assert "<button" not in served.ask("GET", "/schedules/seen", token=None, headers=other).text.partition("<main")[2]
+    page = served.ask("GET", "/schedules/seen", token=None, headers=mine).text
+    word = page.partition('name="csrf" value="')[2].partition('"')[0]
+
+    def press(verb: str) -> str:
+        form = {**mine, "Content-Type": "application/x-www-form-urlencoded"}
+        found = served.ask("POST", f"/schedules/seen/{verb}", f"csrf={word}".encode(), token=None, headers=form)
+        assert found.status == 303, found
+        return found.headers["location"]
+
+    assert press("pause") == "/schedules/seen" and served.get("schedules/seen")["state"] == "paused"
+    assert press("resume") == "/schedules/seen" and served.get("schedules/seen")["state"] == "active"
+    served.wait(press("run").removeprefix("/runs/"))
+    assert press("remove") == "/schedules"
+    assert served.ask("GET", "/api/v1/schedules/seen").status == 404

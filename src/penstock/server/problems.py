@@ -32,6 +32,7 @@ TITLES: Final = {
     413: "Too large",
     421: "Not a name of this server",
     422: "The request is wrong",
+    424: "What it is about has failed",
     429: "Too many requests",
     500: "Internal error",
     503: "Not available now",

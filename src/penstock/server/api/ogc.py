@@ -229,7 +229,7 @@ async def dismiss(request: Request, run: RunName) -> Any:
     "/jobs/{run}/results",
     dependencies=[LOOK],
     response_class=Response,
-    responses=errors(404, 410, 500)
+    responses=errors(404, 410, 424)
     | {
         200: {
             "content": {name: {} for name in ("application/json", "text/plain", "multipart/related")},
@@ -245,8 +245,8 @@ async def results(request: Request, run: RunName) -> Response:
     def look(store: Store, record: RunRecord) -> ogc.Results:
         found = ogc.job(store, record)
         if found.status == "failed":
-            fix = f"GET /api/v1/runs/{record.id} says more; POST …/retry tries again what failed"
-            raise RequestRefused(500, Problem("P564", record.error or f"{record.id} failed", fix))
+            fix = f"GET /api/v1/runs/{record.id} says more; POST of its /retry tries again what failed"
+            raise RequestRefused(424, Problem("P564", record.error or f"{record.id} failed", fix))
         if found.status == "dismissed":
             raise RequestRefused(
                 410, Problem("P567", f"{record.id} was dismissed: it has no results", "submit it again")

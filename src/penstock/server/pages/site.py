@@ -66,6 +66,7 @@ PAGES: Final = (
     ("Runs", "/", ("/runs", "/cluster/why"), "viewer"),
     ("Queues", "/queues", ("/queues", "/cluster/queues"), "viewer"),
     ("Flows", "/flows", ("/flows",), "viewer"),
+    ("Schedules", "/schedules", ("/schedules",), "viewer"),
     ("Usage", "/usage", ("/usage",), "viewer"),
     ("Submit", "/submit", ("/submit",), "submitter"),
     ("Convert", "/convert", ("/convert",), "viewer"),
