@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock import Client
+from penstock.errors import NotFound
 from tests.cli import conftest
+from tests.server.flows import twice
 from tests.server.served import NOTHING, Served, wait_for
 
 penstock = conftest.penstock
@@ -88,3 +92,21 @@ def test_pages(served: Served) -> None:
     served.wait(press("run").removeprefix("/runs/"))
     assert press("remove") == "/schedules"
     assert served.ask("GET", "/api/v1/schedules/seen").status == 404
+
+
+@pytest.mark.slow
+def test_client(served: Served) -> None:
+    client = Client(served.url, served.own)
+    made = client.schedule("doubled", twice, cron="0 6 * * *", zone="Asia/Tokyo", word="b")
+    assert client.open_schedule("doubled").data["cron"] == ["0 6 * * *"] and len(made.times(3)) == 3
+    assert [one["zone"] for one in client.schedules() if one["schedule"] == "doubled"] == ["Asia/Tokyo"]
+    runs = [client.open_run(made.run()).wait() for _ in range(2)]
+    assert [run.check().data["tasks"].get("reused", 0) for run in runs] == [0, 0]  # anew each time
+    client.schedule("doubled", twice, every=timedelta(hours=1), word="b", reuse=True, replace=True)
+    assert client.open_run(made.run()).wait().check().data["tasks"].get("reused", 0) > 0
+    made.pause()
+    assert made.data["state"] == "paused" and made.data["every"] == 3600
+    made.resume()
+    made.remove()
+    with pytest.raises(NotFound):
+        client.open_schedule("doubled")

@@ -126,6 +126,7 @@ class There:
         more = {
             "schedule": request.name,
             "due_param": request.due_param or None,
+            "reuse": not options["fresh"],
             "paused": request.paused,
             "replace": request.replace,
         }

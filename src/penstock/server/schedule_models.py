@@ -27,6 +27,7 @@ class NewSchedule(Submit):
         None, allow_inf_nan=False, description="Seconds that a run may begin late with catch_up none"
     )
     due_param: str | None = Field(None, max_length=300, description="The parameter that is given the time that is due")
+    reuse: bool = Field(False, description="Take stored results of steps that did not change; else all is run anew")
     paused: bool = False
     replace: bool = Field(False, description="In place of the schedule of this name")
 

@@ -55,7 +55,7 @@ async def add_schedule(request: Request, given: models.NewSchedule) -> Any:
         document=given.document,
         name=given.name,
         params=given.params,
-        options=given.options.model_dump(),
+        options=given.options.model_dump() | {"fresh": given.options.fresh or not given.reuse},
         bundle=given.bundle,
     )
     now = time.time()
