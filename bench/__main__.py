@@ -11,9 +11,11 @@ from collections.abc import Sequence
 
 from bench import (
     admission,
+    callbacks,
     controller,
     formats,
     kubernetes,
+    payloads,
     peers,
     planning,
     running,
@@ -35,9 +37,11 @@ PARTS = {
         admission,
         server,
         serving,
+        callbacks,
         testbed,
         controller,
         kubernetes,
+        payloads,
     )
 }
 

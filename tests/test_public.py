@@ -8,16 +8,21 @@ import sys
 import penstock
 
 PUBLIC = {
+    "AnswerRule",
     "ArgoRunner",
     "Backoff",
     "BaseJob",
     "Cache",
+    "Callback",
+    "CallbackRetry",
     "Client",
     "ContainerJob",
     "FunctionJob",
+    "InvalidInput",
     "JobSetRunner",
     "LocalRunner",
     "Outcome",
+    "PayloadIdentity",
     "PenstockError",
     "ResourceJob",
     "Retry",

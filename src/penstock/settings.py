@@ -42,6 +42,8 @@ class Settings:
     """Bytes of a file or folder that is an output. $PENSTOCK_LARGEST_FILE; None: the default of artifacts.regular."""
     submissions: int = 600
     """How many runs may be submitted to a server with one token, a minute; 0: any number. $PENSTOCK_SUBMISSIONS."""
+    callback_hosts: tuple[str, ...] = ()
+    """Addresses, networks and names that callbacks may be sent to although they are not of the open internet. $PENSTOCK_CALLBACK_HOSTS."""
     server: str = field(default="", repr=False)
     """The address of the server whose runs, queues and files are meant, instead of those here; may have a token in it. Set by whoever takes
     --server (see service.remote_store): never read from the environment, so that a server and its workers do not ask themselves."""
@@ -81,6 +83,7 @@ def read(
         largest_value=size_in(env, "PENSTOCK_LARGEST_VALUE"),
         largest_file=size_in(env, "PENSTOCK_LARGEST_FILE"),
         submissions=_submissions(env),
+        callback_hosts=tuple(filter(None, map(str.strip, env.get("PENSTOCK_CALLBACK_HOSTS", "").split(",")))),
     )
 
 

@@ -90,6 +90,8 @@ def test_both_are_stores_for_an_engine(tmp_path: Path) -> None:
             "maintenance",
             "orders",
             "outbox",
+            "payloads",
+            "deliveries",
             "schedules",
             "tokens",
             "tracking",

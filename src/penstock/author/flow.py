@@ -39,6 +39,8 @@ OPTIONS = (
     "max_iterations",
     "on_exit",
     "labels",
+    "payload",
+    "callbacks",
 )
 
 
@@ -136,10 +138,14 @@ def workflow(
     max_iterations: int = 1000,
     on_exit: Sequence[Any] = (),
     labels: Mapping[str, str] | None = None,
+    payload: model.PayloadIdentity | None = None,
+    callbacks: Sequence[Any] = (),
 ) -> Callable[[Callable[P, R]], WorkflowFunction[P, R]]: ...
 def workflow(function: Any = None, /, **options: Any) -> Any:
     """Make a function's source a workflow. `max_iterations` limits its while loops. `on_exit` is a list of jobs, or of tasks
-    without parameters, that run when all other steps have ended: `on_exit=[clean.job(outcome="${{ workflow.outcome }}")]`."""
+    without parameters, that run when all other steps have ended: `on_exit=[clean.job(outcome="${{ workflow.outcome }}")]`.
+    `payload` says which parameter, and what of it, identifies the work that a run does. `callbacks`: URLs, or Callbacks, that are told how a run
+    has ended."""
     if function is not None:
         return or_broken(lambda: WorkflowFunction(function, {}))
     return lambda inner: or_broken(lambda: WorkflowFunction(inner, options))

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any, Self, Unpack
 
 from penstock.author.errors import author_error, author_line
-from penstock.author.options import FOR_JOBS, JobOptions, dedented, locks_of, seconds, step_fields
+from penstock.author.options import FOR_JOBS, JobOptions, callbacks_of, dedented, locks_of, seconds, step_fields
 from penstock.author.values import Computed, Reference, SingleValue, WorkflowParam, to_object_condition, to_value
 from penstock.errors import AuthorError, Problem, nearest
 from penstock.expressions import types
@@ -450,9 +450,11 @@ class Workflow(Authored):
         judged_by: str = "handled",
         enough: model.Enough | None = None,
         locks: Sequence[Any] = (),
+        payload: model.PayloadIdentity | None = None,
         uses: Iterable[Authored] = (),
         extra: Mapping[str, Any] | None = None,
         labels: Mapping[str, str] | None = None,
+        callbacks: Sequence[Any] = (),
         doc: str = "",
     ) -> None:
         self.name = name
@@ -482,6 +484,8 @@ class Workflow(Authored):
             judged_by=judged_by,
             enough=enough,
             locks=locks_of(locks),
+            payload=payload,
+            callbacks=callbacks_of(callbacks),
             extra=dict(extra or {}),
             definitions=gather(itertools.chain(jobs, exits, (one.as_job() for one in uses))),
             labels=dict(labels or {}),

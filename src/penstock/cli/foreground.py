@@ -20,10 +20,12 @@ from penstock.cli.collecting import collect_garbage
 from penstock.cli.ui import errors, render
 from penstock.cli.ui.run_summary import RunEnd, run_summary
 from penstock.cli.ui.tracking import tracking_line
+from penstock.engine.follow import FOLLOW
 from penstock.errors import Problem, UserError, nearest
 from penstock.graph.model import ACTIONS, Workflow
 from penstock.plan.make import uninterrupted
 from penstock.service import access, parameters, requests, run_records, runs, stores, workflows
+from penstock.service.callbacks.entries import KIND, with_urls
 from penstock.service.hosting import Host
 from penstock.service.run_records import RunConflict
 from penstock.service.submission import Submission, local_actor, user
@@ -58,6 +60,8 @@ class ForegroundOptions:
     new: bool = False
     """Do not continue an interrupted run."""
     detach: bool = False
+    callbacks: Sequence[str] = ()
+    """URLs that are told how the run has ended."""
 
     @property
     def dry(self) -> bool:
@@ -89,6 +93,7 @@ def _run_one(
 ) -> None:
     with uninterrupted():
         workflow, report = workflows.load_with_report(file)
+    workflow = with_urls(workflow, options.callbacks)
     values = parameters.parse(workflow, options.given)
     submission = submission_of(workflow, report, values, file, options, settings, quiet)
     functions = submission.pack(settings)
@@ -384,6 +389,8 @@ def _follow(
     session.wait(0)
     run_summary(_end(session, time.monotonic() - began), settings, quiet, output)
     session.host.close()
+    if session.run.options.get(FOLLOW):
+        _tell_of_callbacks(session, settings)
     told = None if quiet else session.host.told(session.run.number)
     if told is not None:
         render.note(tracking_line(told, session.run.id))
@@ -391,6 +398,14 @@ def _follow(
         raise RunConflict(Problem("P411", str(session.live.error), f"penstock watch {session.run.id}"))
     if session.state != "succeeded":
         raise click.exceptions.Exit(130 if session.state == "stopped" else 3)
+
+
+def _tell_of_callbacks(session: runs.HostedRun, settings: Settings) -> None:
+    with stores.open_existing(settings) as store:
+        many, due = store.deliveries.left(session.run.number, KIND)
+    if many:
+        wait = f", the first in {render.duration(due - time.time())}" if due > time.time() + 1 else ""
+        render.note(f"{render.plural(many, 'callback')} still to be delivered{wait}: penstock callbacks deliver")
 
 
 def _end(session: runs.HostedRun, seconds: float) -> RunEnd:

@@ -7,7 +7,10 @@ from penstock.graph.model import Step, Workflow
 
 
 def report_run_limits(report: Report, workflow: Workflow, target: str) -> None:
-    """Names the limits that are lost, of all its steps."""
+    """Names the limits that are lost, of all its steps; and its callbacks, which nobody sends there."""
+    for callback in workflow.callbacks:
+        said = f"{target} tells nobody how a workflow has ended"
+        report.lost(f"callbacks.{callback.name}", said, "Send it from an exit handler.", workflow.source)
     for one in (workflow, *workflow.definitions):
         where = "" if one is workflow else f"definitions.{one.name}."
         for step in (*one.steps, *one.on_exit):

@@ -25,7 +25,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock.errors import Problem, UserError
 from penstock.server import pages
 from penstock.server.access import SAFE, AccessGate, Allowance, note
-from penstock.server.api import blobs, cluster, ogc, people, queues, records, runs, schedules, state, store, verbs
+from penstock.server.api import (
+    blobs,
+    callbacks,
+    cluster,
+    ogc,
+    payloads,
+    people,
+    queues,
+    records,
+    runs,
+    schedules,
+    state,
+    store,
+    verbs,
+)
 from penstock.server.counted import Counted
 from penstock.server.feeds import Feeds
 from penstock.server.guard import PATIENCE, Guard, Tagged
@@ -45,7 +59,23 @@ if TYPE_CHECKING:
 
 API = "/api/v1"
 ROUTERS: tuple[tuple[str, APIRouter], ...] = (
-    *((API, one.router) for one in (records, runs, schedules, queues, cluster, verbs, blobs, people, state, store)),
+    *(
+        (API, one.router)
+        for one in (
+            records,
+            callbacks,
+            runs,
+            payloads,
+            schedules,
+            queues,
+            cluster,
+            verbs,
+            blobs,
+            people,
+            state,
+            store,
+        )
+    ),
     ("", ogc.router),
     ("", state.health),
     *(("", router) for router in pages.ROUTERS),

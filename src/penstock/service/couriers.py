@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.service.callbacks.delivery import CallbackDelivery
 from penstock.service.outbox.courier import Courier, Delivery
 from penstock.settings import Settings
 
@@ -12,8 +13,8 @@ Execute = Callable[[int], None]
 
 
 def deliveries(settings: Settings, execute: Execute | None) -> list[Delivery]:
-    """One for each kind of row."""
-    return []
+    """One for each kind of row. Raises UserError: the settings are no good."""
+    return [CallbackDelivery(settings)]
 
 
 class Couriers:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from penstock import rights
 from penstock.artifacts.blobs import Blobs, digest_of
@@ -91,59 +91,6 @@ def workflow_in(document: str, name: str | None = None) -> tuple[Workflow, Repor
     return found.workflow, found.report
 
 
-class Prepared(NamedTuple):
-    """What arrived, checked, and with its files and code here."""
-
-    submission: Submission
-    warnings: tuple[Problem, ...]
-    place: Path
-    """The folder that its tasks run in."""
-
-
-def prepared(
-    store: Store,
-    settings: Settings,
-    parcel: Parcel,
-    by: Actor,
-    more: Callable[[Workflow], Mapping[str, Any]] = lambda workflow: {},
-) -> Prepared:
-    """`more`: further parameters, as values. Raises UserError."""
-    workflow, report = workflow_in(parcel.document, parcel.name)
-    problems = errors(workflow) or (list(unrunnable(workflow)) if report and not parcel.options.get("dry") else [])
-    if problems:
-        raise UserError(problems)
-    blobs = stores.blobs_of(settings)
-    params = {
-        param.name: placed(param.type, parcel.params[param.name], blobs, settings, param.name)
-        for param in workflow.params
-        if param.name in parcel.params
-    }
-    options = {name: value for name, value in parcel.options.items() if name in OPTIONS and value}
-    check_backends(options.get("on") or {})
-    options["on"] = backends_if_allowed(settings, options.get("on") or {})
-    place = settings.home / "work" / f"served-{os.urandom(8).hex()}"
-    unknown = {name: value for name, value in parcel.params.items() if name not in params}
-    submission = Submission(
-        workflow,
-        {**params, **unknown, **more(workflow)},
-        person=by.person,
-        groups=by.groups,
-        place=str(place),
-        scheduler=settings.scheduler,
-        **options,
-    )
-    if parcel.bundle:
-        stores.prepare(settings)
-        check_bundle(blobs, parcel.bundle, settings.home / "work")
-        submission.options["bundle"] = parcel.bundle
-    # That a text names a file here says nothing about the sender's machine, and is none of the sender's business.
-    warnings = tuple(one for one in submission.vet(store) if one.code != "P414")
-    submission.track()
-    stores.prepare(settings)
-    rights.make_folder(place)
-    return Prepared(submission, warnings, place)
-
-
 def submit(
     store: Store,
     settings: Settings,
@@ -154,7 +101,8 @@ def submit(
 ) -> Received:
     """Records a run, which the next free worker executes. `key`: the same submission with the same key makes one run, however often it is
     sent. `noted`: records more of a new run, in its transaction. Raises UserError, RunConflict."""
-    submission, warnings, place = prepared(store, settings, parcel, by)
+    submission, warnings = prepared(store, settings, parcel, checked(parcel), by)
+    place = Path(submission.options["place"])
 
     def recorded() -> RunRecord:
         run = submission.record(store)
@@ -174,6 +122,56 @@ def submit(
     if before is None:
         raise NotFound(Problem("P505", "the run of this submission has been removed since", "send it with a new key"))
     return Received(before, False, warnings)
+
+
+def checked(parcel: Parcel) -> Workflow:
+    """What it describes. Raises UserError: it is no workflow that can be run."""
+    workflow, report = workflow_in(parcel.document, parcel.name)
+    problems = errors(workflow) or (list(unrunnable(workflow)) if report and not parcel.options.get("dry") else [])
+    if problems:
+        raise UserError(problems)
+    return workflow
+
+
+def prepared(
+    store: Store,
+    settings: Settings,
+    parcel: Parcel,
+    workflow: Workflow,
+    by: Actor,
+    more: Mapping[str, Any] | None = None,
+) -> tuple[Submission, tuple[Problem, ...]]:
+    """A Submission of it that can be recorded, with a folder of its own; and warnings. `more`: further parameters, as values. Raises UserError."""
+    blobs = stores.blobs_of(settings)
+    params = {
+        param.name: placed(param.type, parcel.params[param.name], blobs, settings, param.name)
+        for param in workflow.params
+        if param.name in parcel.params
+    }
+    options = {name: value for name, value in parcel.options.items() if name in OPTIONS and value}
+    check_backends(options.get("on") or {})
+    options["on"] = backends_if_allowed(settings, options.get("on") or {})
+    place = settings.home / "work" / f"served-{os.urandom(8).hex()}"
+    unknown = {name: value for name, value in parcel.params.items() if name not in params}
+    submission = Submission(
+        workflow,
+        {**params, **unknown, **(more or {})},
+        person=by.person,
+        groups=by.groups,
+        place=str(place),
+        scheduler=settings.scheduler,
+        **options,
+    )
+    if parcel.bundle:
+        stores.prepare(settings)
+        check_bundle(blobs, parcel.bundle, settings.home / "work")
+        submission.options["bundle"] = parcel.bundle
+    # That a text names a file here says nothing about the sender's machine, and is none of the sender's business.
+    warnings = tuple(one for one in submission.vet(store) if one.code != "P414")
+    submission.track()
+    stores.prepare(settings)
+    rights.make_folder(place)
+    return submission, warnings
 
 
 def resume(store: Store, settings: Settings, run: RunRecord, task: str, params: Mapping[str, Any]) -> None:

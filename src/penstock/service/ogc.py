@@ -151,7 +151,7 @@ def execute(store: Store, settings: Settings, name: str, asked: ProcessCall, by:
         options={"on": before.get("on") or {}, "dry": bool(before.get("dry"))},
         bundle=before.get("bundle") or "",
     )
-    submission = intake.prepared(store, settings, parcel, by).submission
+    submission, _ = intake.prepared(store, settings, parcel, intake.checked(parcel), by)
     submission.options[OPTION] = {
         "outputs": None if asked.outputs is None else list(asked.outputs),
         "raw": asked.raw,
@@ -195,7 +195,7 @@ def _value(given: Any, kind: Type | None, where: str, settings: Settings) -> Any
 # -- jobs -------------------------------------------------------------------------------------------------------------
 
 
-class Job(NamedTuple):
+class OgcJob(NamedTuple):
     run: RunRecord
     status: str
     started: float | None
@@ -226,9 +226,9 @@ class Job(NamedTuple):
         return data
 
 
-def job(store: Store, run: RunRecord) -> Job:
+def job(store: Store, run: RunRecord) -> OgcJob:
     first = next(store.runs.events(run.number, limit=1, kinds=["run.started"]), None)
-    return Job(run, _status(store, run, first is not None), None if first is None else first.at)
+    return OgcJob(run, _status(store, run, first is not None), None if first is None else first.at)
 
 
 def _status(store: Store, run: RunRecord, started: bool) -> str:
@@ -263,7 +263,7 @@ class JobFilter(NamedTuple):
     longest: float | None = None
     """Seconds that it took."""
 
-    def fits(self, found: Job, now: float) -> bool:
+    def fits(self, found: OgcJob, now: float) -> bool:
         if self.statuses and found.status not in self.statuses:
             return False
         if self.shortest is None and self.longest is None:
@@ -281,9 +281,9 @@ class JobFilter(NamedTuple):
 
 def jobs(
     store: Store, wanted: JobFilter, limit: int, now: float, before: int | None = None
-) -> tuple[list[Job], int | None]:
+) -> tuple[list[OgcJob], int | None]:
     """The newest first; and the number of the run where the next page goes on, if there may be one."""
-    found: list[Job] = []
+    found: list[OgcJob] = []
     for looked, run in enumerate(_pages(store, wanted, before)):
         if len(found) == limit or looked == MOST_LOOKED_AT:
             return found, run.number + 1
@@ -337,7 +337,7 @@ class Results(NamedTuple):
     raw: bool
 
 
-def results(store: Store, settings: Settings, found: Job) -> Results:
+def results(store: Store, settings: Settings, found: OgcJob) -> Results:
     """Of a job that was successful. Raises NotFound, P563: it is not over."""
     run = found.run
     if found.status in ("accepted", "running"):

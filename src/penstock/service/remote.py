@@ -16,14 +16,32 @@ from penstock.plan.make import uninterrupted
 from penstock.service import input_files, parameters
 from penstock.service.connection import ServerConnection, digest_of_file
 from penstock.service.intake_terms import BLOB
+from penstock.service.payloads.identity import identity_of
 
 
 def submit(
     server: ServerConnection, workflow: Workflow, params: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Sends code and files that the server does not have, then the workflow. Raises UserError."""
-    body = parcel(server, workflow, params, options)
-    made: dict[str, Any] = server.post("runs", body, {"Idempotency-Key": os.urandom(16).hex()})
+    made: dict[str, Any] = server.post(
+        "runs", parcel(server, workflow, params, options), {"Idempotency-Key": os.urandom(16).hex()}
+    )
+    return made
+
+
+def submit_payload(
+    server: ServerConnection,
+    workflow: Workflow,
+    payload: Any,
+    params: Mapping[str, Any],
+    options: Mapping[str, Any],
+    asked: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The same for a payload. `asked`: replace, version, label. Raises UserError."""
+    name = identity_of(workflow).param
+    values = parameters.from_python(workflow, {name: payload})
+    body = parcel(server, workflow, params, options) | {"payload": values[name]}
+    made: dict[str, Any] = server.post("payloads", body | {key: one for key, one in asked.items() if one})
     return made
 
 

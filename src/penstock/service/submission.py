@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.artifacts.empty import empty_value
+from penstock.engine.follow import FOLLOW
 from penstock.errors import PlanError, Problem
 from penstock.expressions.evaluate import resolve
 from penstock.graph import codec
 from penstock.graph.links import links_of
 from penstock.graph.model import Workflow
 from penstock.plan.make import Plan, make, uninterrupted
-from penstock.service import input_files, parameters, stores
+from penstock.service import follow_up, input_files, parameters, stores
+from penstock.service.callbacks.entries import guard_of
 from penstock.service.policy import Actor
 from penstock.service.run_records import owner_alive
 from penstock.service.sizing import makes_an_object, not_queued_there, on_this_machine, sized
@@ -27,7 +29,7 @@ from penstock.service.tracking.target import configured
 from penstock.service.workflows import override
 from penstock.settings import Settings
 from penstock.store.drivers.base import read_only
-from penstock.store.records import ACTIVE, RunRecord
+from penstock.store.records import ACTIVE, Origin, RunRecord
 from penstock.store.sql import Store
 
 if TYPE_CHECKING:
@@ -130,6 +132,12 @@ class Submission:
             if not self.options.get("dry"):
                 secrets.check(self.workflow, found)
 
+    def _note_what_follows(self) -> None:
+        """A dry run is walked through: nothing follows from it."""
+        found = [] if self.options.get("dry") else follow_up.entries(self.workflow)
+        if found:
+            self.options.setdefault(FOLLOW, found)
+
     def track(self) -> None:
         """Note the tracking server that is configured here: it is told of the run. Raises UserError if what is configured is none."""
         target = None if self.options.get("dry") else configured()
@@ -140,6 +148,8 @@ class Submission:
         the functions that are loaded in this process. Raises UserError if a secret is not given."""
         self._note_secrets()
         self.track()
+        if self.workflow.callbacks:
+            guard_of(settings)  # what is wrong with the settings is said before anything runs
         stores.prepare(settings)
         for param in self.workflow.params:
             if param.name in self.params:
@@ -224,11 +234,12 @@ class Submission:
     def document(self) -> tuple[str, str]:
         """The workflow as it is recorded, and its digest; then the options name its secrets. Raises UserError."""
         self._note_secrets()
+        self._note_what_follows()
         document = self._document
         with uninterrupted():
             return document, codec.digest_of_text(document)
 
-    def record(self, store: Store, now: float | None = None) -> RunRecord:
+    def record(self, store: Store, now: float | None = None, origin: Origin | None = None) -> RunRecord:
         document, digest = self.document()
         return store.runs.create(
             self.workflow.name,
@@ -239,12 +250,14 @@ class Submission:
             self.person,
             time.time() if now is None else now,
             self.tracked,
+            origin,
         )
 
     def unfinished(self, store: Store) -> RunRecord | None:
         """The last run of the same workflow with the same parameters, if it was interrupted and no engine owns it. Runs with other
         parameters may have been started since."""
         self._note_secrets()
+        self._note_what_follows()
         name = self.workflow.name
         run = next(filter(self._repeats, store.runs.newest(state=ACTIVE, workflow=name)), None)
         if run is None or owner_alive(store, run) is not False:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
+from penstock.store.deliveries import DeliveryRepository
 from penstock.store.drivers import base
 from penstock.store.drivers.base import Driver, Row
 from penstock.store.journal import JournalRepository
@@ -18,6 +19,7 @@ from penstock.store.maintenance import Maintenance
 from penstock.store.migrate import migrate, version
 from penstock.store.orders import OrderRepository
 from penstock.store.outbox import OutboxRepository
+from penstock.store.payloads import PayloadRepository
 from penstock.store.peers import PeerRepository
 from penstock.store.queues import QueueRepository
 from penstock.store.results import PendingClaims, ResultRepository
@@ -68,6 +70,8 @@ class Store:
         self.peers = PeerRepository(session, self.queues)
         self.outbox = OutboxRepository(session)
         self.schedules = ScheduleRepository(session)
+        self.payloads = PayloadRepository(session)
+        self.deliveries = DeliveryRepository(session, self.outbox)
         self.tracking = TrackingRepository(session)
         self.orders = OrderRepository(session)
         self.tokens = TokenRepository(session)

@@ -27,13 +27,16 @@ from penstock.backends.kubernetes.outcome import (
     Running,
     State,
     Waiting,
+    cause_of,
     how,
     judge,
     refused,
 )
 from penstock.backends.kubernetes.programs import Work
 from penstock.backends.kubernetes.scheduled import queue_for
+from penstock.backends.kubernetes.throttle import QuotaFull, Throttle
 from penstock.backends.kubernetes.work import work_of
+from penstock.backends.own_error import note_error, outcome_of
 from penstock.errors import Problem, UserError
 from penstock.graph.model import Outcome
 from penstock.kubernetes.client import ApiError
@@ -68,6 +71,7 @@ class JobContext:
     """Runs it in a thread for logs, if one is free."""
     alone: Callable[[], bool]
     """Has no other attempt pods that may go and make room?"""
+    throttle: Throttle
     native_sidecars: bool = True
     """Has the cluster init containers that stay?"""
 
@@ -87,6 +91,8 @@ class JobAttempt:
         self.stopped = False
         self.grace = 0.0
         self.running = False
+        self.has_job = False
+        """Its Job is there, and makes room when it has ended."""
         self._removed = False
         self._uid = ""
         self._job: Object | None = None
@@ -147,8 +153,17 @@ class JobAttempt:
         job = job_of(spec, work, around.options, around.owner, around.cluster.namespace)
         if self.stopped:
             return
-        made, was_there = await self._call(around, around.cluster.ensure, job)
+        found = await around.throttle.submit(
+            lambda: self._call(around, around.cluster.ensure, job),
+            lambda: not self.stopped,
+            around.options.patience,
+            lambda line: self._note(around, line),
+        )
+        if found is None:
+            return
+        made, was_there = found
         self._job, self._uid = made, uid_of(made)
+        self.has_job = True
         if was_there:
             self._said.note("this Job was begun by another engine, which is gone; it goes on")
         placed = {**made, "metadata": {**made["metadata"], "namespace": around.cluster.namespace}}
@@ -284,7 +299,8 @@ class JobAttempt:
         if left > 0:
             return min(left, LOOK[1])
         await self._give_up(around)
-        return Ended(Outcome.ERRORED, str(UserError(state.problem)))
+        cause = "ImagePullError" if state.problem.code == "P722" else ""
+        return Ended(Outcome.ERRORED, str(UserError(state.problem)), cause=cause)
 
     async def _give_up(self, around: JobContext) -> None:
         """Nothing of it may run any more when its end is reported."""
@@ -312,12 +328,14 @@ class JobAttempt:
         work = self._work
         assert work is not None
         ended.outcome, ended.message, ended.lost = found.outcome, found.message, found.lost
-        ended.preempted = found.preempted
+        ended.preempted, ended.cause = found.preempted, cause_of(found)
         ended.exit_code = None if work.is_function else found.exit_code
         if found.lost or found.outcome is Outcome.CANCELLED:
             return
         if work.is_function:
             self._fill_call(around, found, ended)
+        elif found.own_error:
+            note_error(ended, found.own_error)
         elif found.outcome is Outcome.SUCCEEDED and self.spec.step.outputs:
             if not found.result:
                 raise ValueError("its outputs were stored, and Kubernetes has lost the word of it; run it again")
@@ -328,7 +346,7 @@ class JobAttempt:
             result = self._read(around, found.result)
             if result[0] != "succeeded" or found.exit_code == 0:
                 outcome, ended.outputs, ended.exception, message, ended.traceback = result
-                ended.outcome = Outcome(outcome)
+                ended.outcome, ended.invalid = outcome_of(outcome)
                 ended.message = found.message + message
                 return
         ended.outcome = Outcome.FAILED if found.outcome is Outcome.SUCCEEDED else found.outcome
@@ -369,8 +387,7 @@ async def asked(
 def _refusal(error: ApiError, around: JobContext) -> UserError:
     namespace, message = around.cluster.namespace, error.message
     if error.code == 403 and "exceeded quota" in message:
-        fix = "ask for less, end what uses the quota, or raise it (kubectl describe resourcequota)"
-        return UserError(Problem("P724", f"the quota of the namespace is full: {message}", fix))
+        return QuotaFull(message)
     if error.code == 403:
         fix = "ask whoever runs the cluster for a role with this right, or name another namespace: PENSTOCK_KUBERNETES_NAMESPACE"
         return UserError(Problem("P721", f"in the namespace {namespace}: {message}", fix))

@@ -9,6 +9,7 @@ in order. A rule is a function that reads the Context and reports problems to it
     paths        one path that an expression reads
     workflow     the rules of a workflow: parameters, steps, outputs, order
     steps        the rules of a step; loops, actions, pods and storage hold those of its parts
+    callbacks    what is sent when a run has ended
     order        cycles, steps that can never run, values that may be missing
     definitions  the rules across definitions: names, recursion
     arguments    the values that a run is given

@@ -32,7 +32,7 @@ from penstock.server.api.common import (
 )
 from penstock.server.problems import RequestRefused
 from penstock.service import ogc, work
-from penstock.service.ogc import Job, JobFilter, ProcessCall
+from penstock.service.ogc import OgcJob, JobFilter, ProcessCall
 from penstock.store.records import FINAL, RunRecord
 from penstock.store.sql import Store
 
@@ -132,7 +132,7 @@ async def execute(
     outputs = None if given.outputs is None else tuple(given.outputs)
     asked = ProcessCall(inputs=given.inputs, outputs=outputs, raw=given.response == "raw")
 
-    def do(store: Store) -> Job:
+    def do(store: Store) -> OgcJob:
         def noted(run: RunRecord) -> None:
             store.tokens.note(entry_of(who, "submit", run.id, 201))
 
@@ -150,7 +150,7 @@ async def execute(
 # -- jobs -------------------------------------------------------------------------------------------------------------
 
 
-def _status(request: Request, found: Job) -> dict[str, Any]:
+def _status(request: Request, found: OgcJob) -> dict[str, Any]:
     there = f"{PREFIX}/jobs/{quote(found.run.id, safe='')}"
     links = [_link(request, there, "self", "this job")]
     if found.status in ("successful", "failed"):
@@ -176,7 +176,7 @@ async def list_jobs(
     many, before, now = min(limit, MOST), number_of(cursor), time.time()
     first, last = (None, None) if datetime is None else ogc.interval(datetime)
     wanted = JobFilter(process_id or (), status or (), first, last, min_duration, max_duration)
-    found: list[Job] = []
+    found: list[OgcJob] = []
     following = None
     if not type or "process" in type:
         found, following = await threads_of(request).call(lambda store: ogc.jobs(store, wanted, many, now, before))
@@ -207,7 +207,7 @@ async def dismiss(request: Request, run: RunName) -> Any:
     """It ends when its tasks have; they get 10 seconds. A job that is over stays in the list: penstock gc removes it."""
     by = who_of(request).person
 
-    def do(store: Store, record: RunRecord) -> Job:
+    def do(store: Store, record: RunRecord) -> OgcJob:
         found = ogc.job(store, record)
         if found.status == "dismissed":
             raise RequestRefused(

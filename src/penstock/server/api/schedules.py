@@ -76,14 +76,14 @@ async def add_schedule(request: Request, given: models.NewSchedule) -> Any:
 
     def do(store: Store) -> dict[str, Any]:
         _may_replace(store, who, given.schedule)
-        made = intake.prepared(
-            store, settings, parcel, actor_of(who), lambda workflow: verbs.due_only(asked, workflow, parcel.params, now)
-        )
+        workflow = intake.checked(parcel)
+        due = verbs.due_only(asked, workflow, parcel.params, now)
+        submission, _ = intake.prepared(store, settings, parcel, workflow, actor_of(who), due)
 
         def noted() -> None:
             store.tokens.note(entry_of(who, "schedule", given.schedule, 201))
 
-        return verbs.details(store, verbs.add(store, asked, made.submission, now, noted))
+        return verbs.details(store, verbs.add(store, asked, submission, now, noted))
 
     body = await threads_of(request).call(do)
     request.app.state.nudge()
