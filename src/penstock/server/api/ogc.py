@@ -32,7 +32,7 @@ from penstock.server.api.common import (
 )
 from penstock.server.problems import RequestRefused
 from penstock.service import ogc, work
-from penstock.service.ogc import OgcJob, JobFilter, ProcessCall
+from penstock.service.ogc import JobFilter, OgcJob, ProcessCall
 from penstock.store.records import FINAL, RunRecord
 from penstock.store.sql import Store
 
