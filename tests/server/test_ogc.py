@@ -13,8 +13,10 @@ import pytest
 
 from penstock.artifacts.blobs import digest_of
 from penstock.service import ogc, work
+from penstock.service.callbacks.guard import VARIABLE
 from penstock.store.sql import open_store
-from tests.server.served import Answer, Served
+from tests.integrator.receiver import Receiver
+from tests.server.served import Answer, Served, wait_for
 
 CORE = "http://www.opengis.net/spec/ogcapi-processes-1/1.0/conf/"
 EXCEPTION = "http://www.opengis.net/def/exceptions/ogcapi-processes-1/1.0/"
@@ -206,7 +208,11 @@ def test_the_content_of_a_file_is_sent_along(site: Served) -> None:
         {"inputs": {"rows": "many"}},
         {"inputs": {"rows": 1, "nothing": 2}},
         {"inputs": {"rows": [1, 2]}},
-        {"inputs": {"rows": 1}, "subscriber": {"successUri": "http://127.0.0.1:1/"}},
+        {
+            "inputs": {"rows": 1},
+            "subscriber": {"successUri": "http://127.0.0.1:1/", "inProgressUri": "http://127.0.0.1:1/"},
+        },
+        {"inputs": {"rows": 1}, "subscriber": {"successUri": "no url"}},
         {"inputs": 1},
     ],
 )
@@ -292,3 +298,37 @@ def test_jobs_are_listed_and_filtered(site: Served) -> None:
 def test_it_needs_a_token(site: Served) -> None:
     for path in ("/ogc", "/ogc/conformance", "/ogc/processes", "/ogc/jobs"):
         assert site.ask("GET", path, token=None).status == 401
+
+
+@pytest.mark.slow
+def test_a_subscriber_is_told_of_the_end_of_its_job_and_of_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "127.0.0.1")
+    with Receiver() as receiver, Served(tmp_path / ".penstock") as site:
+        site.wait(site.submit(SCALE, params={"rows": 1}, options={})["run"]["run"])
+        version = get(site, "/ogc/processes/scale")["version"]
+        uris = {"successUri": f"{receiver.url}/good", "failedUri": f"{receiver.url}/bad"}
+        good = ended(site, execute(site, inputs={"rows": 21}, subscriber=uris))
+        wait_for(lambda: len(receiver.heard) == 1)
+        bad = ended(site, execute(site, inputs={"rows": 0}, subscriber=uris), "failed")
+        wait_for(lambda: len(receiver.heard) == 2)
+        ended(site, execute(site, inputs={"rows": 2}))  # without one
+        ended(site, execute(site, inputs={"rows": 3}, subscriber={"successUri": f"{receiver.url}/last"}))
+        wait_for(lambda: len(receiver.heard) == 3)
+        assert get(site, "/ogc/processes/scale")["version"] == version
+    assert [(one.path, one.data) for one in receiver.heard] == [
+        ("/good", {"twice": 42, "names": []}),
+        (
+            "/bad",
+            {
+                "type": "process",
+                "processID": "scale",
+                "jobID": bad["jobID"],
+                "status": "failed",
+                "message": bad["message"],
+            },
+        ),
+        ("/last", {"twice": 6, "names": []}),
+    ]
+    assert good["status"] == "successful"

@@ -59,7 +59,9 @@ class Execute(_Strict):
     outputs: dict[str, OutputWanted] | None = Field(None, description="Only these; all, if nothing is said")
     response: Literal["raw", "document"] = "raw"
     mode: str | None = Field(None, description="Jobs are asynchronous, whatever it says")
-    subscriber: dict[str, Any] | None = Field(None, description="Refused: this server calls nobody back for a job")
+    subscriber: dict[str, str] | None = Field(
+        None, description="successUri, failedUri: told of its end. inProgressUri is refused"
+    )
 
 
 class StatusInfo(_Open):

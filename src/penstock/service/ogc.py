@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from penstock.artifacts.blobs import digest_of
 from penstock.errors import NotFound, PlanError, Problem
+from penstock.expressions.parse import Expr
 from penstock.expressions.types import Type
+from penstock.graph import codec
+from penstock.graph.callback import Callback
+from penstock.graph.check.callbacks import url_problem
 from penstock.graph.codec import encode_value
 from penstock.graph.model import MISSING, Workflow
 from penstock.graph.stored import Stored
@@ -30,6 +36,8 @@ from penstock.store.records import FINAL, RunRecord
 from penstock.store.sql import Store
 
 OPTION: Final = "ogc"
+_OF_ONE_RUN = re.compile(r"(?:ogc-(?:success|failed|dismissed)|url-\d+)\Z")
+"""Callbacks that were added for one run."""
 STATUSES: Final = ("accepted", "running", "successful", "failed", "dismissed")
 _FINAL: Final[Mapping[str, str]] = {"succeeded": "successful", "failed": "failed", "cancelled": "dismissed"}
 BATCH: Final = 200
@@ -54,9 +62,11 @@ class Process(NamedTuple):
 
     def summary(self) -> dict[str, Any]:
         doc = self.workflow.doc.strip()
+        lasting = _lasting(self.workflow)
+        digest = self.run.digest if lasting == self.workflow else codec.digest(lasting)
         return {
             "id": self.workflow.name,
-            "version": self.run.digest.removeprefix("sha256:")[:12],
+            "version": digest.removeprefix("sha256:")[:12],
             "title": doc.split("\n")[0][:200] or self.workflow.name,
             "description": doc,
             "jobControlOptions": ["async-execute", "dismiss"],
@@ -130,6 +140,39 @@ class ProcessCall:
     outputs: Sequence[str] | None = None
     """Only these; None: all."""
     raw: bool = True
+    subscriber: Mapping[str, str] | None = None
+    """successUri, failedUri: who is told of its end."""
+
+
+def _lasting(workflow: Workflow) -> Workflow:
+    """Without callbacks of one run alone."""
+    return replace(workflow, callbacks=tuple(one for one in workflow.callbacks if not _OF_ONE_RUN.match(one.name)))
+
+
+def _told(workflow: Workflow, asked: ProcessCall) -> Workflow:
+    """With callbacks to the subscriber of this job, and without those of others: they are part of the document that was recorded last. Raises
+    PlanError."""
+    own = _lasting(workflow).callbacks
+    given = dict(asked.subscriber or {})
+    if "inProgressUri" in given or not given.keys() <= {"successUri", "failedUri"}:
+        fix = "leave it out and ask for the job; successUri and failedUri are told of its end"
+        raise PlanError(Problem("P565", "a subscriber is told of the end of a job alone", fix, where="subscriber"))
+    for name, url in given.items():
+        if wrong := url_problem(url):
+            raise PlanError(
+                Problem("P565", f"{name}: {wrong}", "give a URL of the form https://host/path", where="subscriber")
+            )
+    outputs = [one.name for one in workflow.outputs] if asked.outputs is None else asked.outputs
+    if "successUri" in given:
+        results = {name: Expr.of(f"outputs[{json.dumps(name)}]") for name in outputs}
+        own += (Callback(name="ogc-success", url=given["successUri"], on=("succeeded",), body=results),)
+    for status, ends in (
+        (("failed", ("failed", "invalid")), ("dismissed", ("cancelled",))) if "failedUri" in given else ()
+    ):
+        about = {"type": "process", "processID": workflow.name, "jobID": Expr.of("run.id"), "status": status}
+        body = about | {"message": Expr.of("run.error")}
+        own += (Callback(name=f"ogc-{status}", url=given["failedUri"], on=ends, body=body),)
+    return replace(workflow, callbacks=own)
 
 
 def execute(store: Store, settings: Settings, name: str, asked: ProcessCall, by: Actor, noted: Any) -> RunRecord:
@@ -146,7 +189,7 @@ def execute(store: Store, settings: Settings, name: str, asked: ProcessCall, by:
     values = {one: _value(value, kinds.get(one), f"inputs.{one[:80]}", settings) for one, value in asked.inputs.items()}
     before = found.run.options
     parcel = intake.Parcel(
-        document=store.runs.document(found.run.digest),
+        document=codec.to_json(_told(found.workflow, asked)),
         params=values,
         options={"on": before.get("on") or {}, "dry": bool(before.get("dry"))},
         bundle=before.get("bundle") or "",

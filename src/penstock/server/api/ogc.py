@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from penstock.errors import PlanError, Problem
+from penstock.errors import Problem
 from penstock.graph.stored import Stored
 from penstock.server import ogc_models as models
 from penstock.server.access import actor_of, entry_of, note
@@ -40,7 +40,7 @@ PREFIX: Final = "/ogc"
 router = APIRouter(prefix=PREFIX, tags=["runs"])
 LOOK = needs("viewer", "look at processes and jobs")
 CLASSES: Final = ("core", "json", "ogc-process-description", "job-list", "dismiss")
-"""Of conformance. Not callback: nobody is called; not oas30: the OpenAPI document is of version 3.1; not html."""
+"""Of conformance. Not callback: a subscriber is told of the end, and not of progress; not oas30: the OpenAPI document is of version 3.1; not html."""
 _CLASS: Final = "http://www.opengis.net/spec/ogcapi-processes-1/1.0/conf/"
 _REL: Final = "http://www.opengis.net/def/rel/ogc/1.0/"
 MOST: Final = 1000
@@ -125,12 +125,9 @@ async def execute(
 ) -> Any:
     """A job, which a worker executes as soon as one is free and its queue admits it."""
     who, settings = who_of(request), settings_of(request)
-    if given.subscriber is not None:
-        fix = "leave `subscriber` out and ask for the job, or give the workflow callbacks of its own"
-        raise PlanError(Problem("P565", "this server calls nobody back for a job", fix, where="subscriber"))
     request.app.state.allowance.take(who.token)
     outputs = None if given.outputs is None else tuple(given.outputs)
-    asked = ProcessCall(inputs=given.inputs, outputs=outputs, raw=given.response == "raw")
+    asked = ProcessCall(inputs=given.inputs, outputs=outputs, raw=given.response == "raw", subscriber=given.subscriber)
 
     def do(store: Store) -> OgcJob:
         def noted(run: RunRecord) -> None:
