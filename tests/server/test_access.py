@@ -14,7 +14,7 @@ from penstock.server.access import Needs
 from penstock.server.app import ROUTERS
 from penstock.service import stores, tokens
 from penstock.service.tokens import ROLES
-from tests.server.served import Served, wait_for
+from tests.server.served import NOTHING, Served, wait_for
 
 OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/login"), ("POST", "/login"), ("POST", "/logout")} | {
     ("GET", "/login/oidc"),
@@ -54,6 +54,8 @@ VALUES = {
     "query": "engines",
     "number": "1",
     "name:path": "nowhere",
+    "schedule": "nightly",
+    "process": "nothing",
 }
 
 
@@ -82,7 +84,8 @@ def test_every_route_has_a_rule_but_those_for_everybody(served: Served) -> None:
 
 def test_the_matrix(served: Served) -> None:
     """403 exactly where the rule says so; without a token 401."""
-    own = served.submit(token=served.token("ana", "submitter"))["run"]["run"]
+    ana = served.token("ana", "submitter")
+    own = served.submit(token=ana)["run"]["run"]
     served.wait(own)
     sent = {"document": PAYLOAD, "payload": 1, "options": {"dry": True}}
     VALUES["payload"] = served.ask("POST", "/api/v1/payloads", sent, token=served.token("ana", "submitter")).data["run"]
@@ -95,6 +98,8 @@ def test_the_matrix(served: Served) -> None:
             continue
         for role in ROLES:
             for mine, token in ((True, people[role]), (False, others[role])):
+                if "{schedule}" in path:
+                    add_schedule(served, ana)
                 status = asked(served, method, path, own, token)
                 allowed = ROLES.index(role) >= ROLES.index(rule.role) or (rule.own and mine and role != "viewer")
                 assert (status != 403) == allowed, (method, path, role, mine, status)
@@ -106,8 +111,14 @@ def test_the_matrix(served: Served) -> None:
     assert checked > 200
 
 
+def add_schedule(served: Served, token: str) -> None:
+    """One of somebody; it may have been removed."""
+    body = {"schedule": "nightly", "cron": ["@yearly"], "document": NOTHING, "options": {"dry": True}, "replace": True}
+    assert served.ask("POST", "/api/v1/schedules", body, token=token).status == 201
+
+
 def asked(served: Served, method: str, path: str, run: str, token: str | None) -> int:
-    there = path.replace("{run}", run)
+    there = path.replace("{run}", run).replace("/schedules/{schedule}/{verb}", "/schedules/{schedule}/pause")
     there = re.sub(r"\{([a-z:]+)\}", lambda name: VALUES[name[1]], there)
     query = "?path=each%5B0%5D" if path.endswith("/task") else ""
     body: Any = BODIES.get(path, {} if method == "POST" else None)

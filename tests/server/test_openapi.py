@@ -18,6 +18,7 @@ from schemathesis.specs.openapi import checks
 
 from penstock.store.served import SERVED
 from tests.server.served import Served
+from tests.server.test_access import add_schedule
 from tests.server.test_same_there import QUEUES
 
 EXAMPLES = 15
@@ -28,7 +29,14 @@ CHECKS = (
     checks.response_schema_conformance,
     checks.response_headers_conformance,
 )
-KNOWN = {"run": "nothing-1", "name": "team", "query": "tasks", "code": "P101"}
+KNOWN = {
+    "run": "nothing-1",
+    "schedule": "nightly",
+    "process": "nothing",
+    "name": "team",
+    "query": "tasks",
+    "code": "P101",
+}
 """Names that there are: half of the requests are about them."""
 ENDLESS = ("/api/v1/stream", "/api/v1/runs/{run}/stream")
 """They are read in test_api."""
@@ -44,6 +52,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             == 200
         )
         found.submit()
+        add_schedule(found, found.own)
         yield found
 
 

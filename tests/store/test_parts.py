@@ -92,6 +92,8 @@ def test_both_are_stores_for_an_engine(tmp_path: Path) -> None:
             "orders",
             "outbox",
             "payloads",
+            "deliveries",
+            "schedules",
             "tokens",
             "tracking",
             "usage",

@@ -94,15 +94,8 @@ def _run_one(
     with uninterrupted():
         workflow, report = workflows.load_with_report(file)
     workflow = with_urls(workflow, options.callbacks)
-    on = backends(options.on)
-    if report is not None and not options.dry:
-        _tell_of_foreign(workflow, report, file, quiet)
-    if not options.dry and "container" not in on:
-        on = _backends_of_images(workflow, on, settings, quiet, foreign=report is not None)
-    if not options.dry:
-        check_backends(set(on.values()), settings.home, settings.artifacts, os.environ)
     values = parameters.parse(workflow, options.given)
-    submission = Submission(workflow, values, file=file, on=on, scheduler=settings.scheduler, **options.submission)
+    submission = submission_of(workflow, report, values, file, options, settings, quiet)
     functions = submission.pack(settings)
     if options.detach:
         _run_in_background(submission, settings, options.new, output)
@@ -117,6 +110,26 @@ def _run_one(
         _follow(session, signals, submission.workflow, settings, quiet, output)
 
     _execute(host, lambda: runs.begin(host, submission, functions, again=not options.new), follow)
+
+
+def submission_of(
+    workflow: Workflow,
+    report: Report | None,
+    values: Mapping[str, Any],
+    file: str,
+    options: ForegroundOptions,
+    settings: Settings,
+    quiet: bool,
+) -> Submission:
+    """A workflow that was read, for this machine: the user is told what its manifest loses here, and asked about its images. Raises UserError."""
+    on = backends(options.on)
+    if report is not None and not options.dry:
+        _tell_of_foreign(workflow, report, file, quiet)
+    if not options.dry and "container" not in on:
+        on = _backends_of_images(workflow, on, settings, quiet, foreign=report is not None)
+    if not options.dry:
+        check_backends(set(on.values()), settings.home, settings.artifacts, os.environ)
+    return Submission(workflow, values, file=file, on=on, scheduler=settings.scheduler, **options.submission)
 
 
 def _run_in_background(submission: Submission, settings: Settings, new: bool, output: str) -> None:

@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "merge": ("plan", "Join workflows into one graph, in which shared steps occur once."),
     "diff": ("plan", "Compare two workflows, two runs, or a workflow with a run."),
     "convert": ("convert", "Write a workflow for Argo, Tekton, JobSet, as Python, or as a drawing."),
-    "schedule": ("schedule", "Write the metadata of Kueue or YuniKorn into manifests of any job."),
+    "schedule": ("schedule", "Run workflows by the clock; or write the metadata of Kueue or YuniKorn into manifests."),
     "gate": ("convert", "Make manifests wait in a queue before each of their stages."),
     "ungate": ("convert", "Remove what gate added."),
     "run": ("run", "Run a workflow on this machine and follow it."),

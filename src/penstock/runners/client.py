@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -16,6 +17,8 @@ from penstock.graph.paths import step_of
 from penstock.plan.make import uninterrupted
 from penstock.runners.base import RunFailed, graph_of, single_result
 from penstock.runners.payloads import Payload
+from penstock.runners.schedules import RemoteSchedule
+from penstock.runners.schedules import add as add_schedule
 from penstock.service import stores
 from penstock.service.connection import OVER, ServerConnection
 from penstock.service.log_tail import LogTail
@@ -205,6 +208,40 @@ class Client:
         """The newest first; `state`, `workflow`, `user`, `limit` choose."""
         found: list[dict[str, Any]] = self._remote.get("runs", **filters)["items"]
         return found
+
+    # -- schedules ----------------------------------------------------------------------------------------------------
+
+    def schedule(
+        self,
+        name: str,
+        workflow: Any,
+        /,
+        *,
+        cron: str | Sequence[str] = (),
+        every: float | timedelta | None = None,
+        zone: str = "UTC",
+        start: str | None = None,
+        end: str | None = None,
+        catch_up: str = "none",
+        overlap: str = "skip",
+        due_param: str | None = None,
+        reuse: bool = False,
+        replace: bool = False,
+        **params: Any,
+    ) -> RemoteSchedule:
+        """Run it by the clock: as `penstock schedule add`. `every`: seconds. `due_param`: the parameter that is given the time that is due. `reuse`: take
+        stored results."""
+        how = {"zone": zone, "start": start, "end": end, "catch_up": catch_up, "overlap": overlap}
+        more = {"due_param": due_param, "reuse": reuse, "replace": replace}
+        return add_schedule(self._remote, name, graph_of(workflow), params, cron=cron, every=every, **how, **more)
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """As `penstock schedule ls -o json`."""
+        return list(pages(self._remote, "schedules"))
+
+    def open_schedule(self, name: str) -> RemoteSchedule:
+        """Raises NotFound."""
+        return RemoteSchedule(self._remote, self._remote.get(f"schedules/{name}")["schedule"])
 
     # -- queues -------------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from penstock.service.access import administers_queue, administers_run
 from penstock.service.payloads import verbs
 from penstock.service.policy import Actor
 from penstock.service.run_records import find
+from penstock.service.schedules import verbs as schedules
 from penstock.service.tokens import Identity, NotAllowed, NotSignedIn
 from penstock.store.sql import Store
 from penstock.store.tokens import AccessToken, AuditEntry
@@ -149,8 +150,8 @@ class AccessGate:
 
 
 class Needs:
-    """What a route needs: a role; or, with `own`, that the run or payload in its path is one's own, or in queues that one administers; or, with
-    `queue`, that one administers the queue in its path."""
+    """What a route needs: a role; or, with `own`, that the run or payload in its path is one's own, or in queues that one administers, or the schedule
+    in its path one's own; or, with `queue`, that one administers the queue in its path."""
 
     def __init__(self, role: str, what: str, own: bool = False, queue: bool = False) -> None:
         self.role = role
@@ -203,7 +204,10 @@ def actor_of(who: Identity) -> Actor:
 
 
 def _about(store: Store, names: Mapping[str, str], by: Actor) -> tuple[str, bool]:
-    """Whose run it is, or the newest run of whose payload, and whether `by` may do with it what its owner may. Raises NotFound."""
+    """Whose run or schedule it is, or the newest run of whose payload, and whether `by` may do with it what its owner may. Raises NotFound."""
+    if "schedule" in names:
+        owner = schedules.find(store, names["schedule"]).row.owner
+        return owner, owner == by.person
     run = find(store, names["run"] if "run" in names else verbs.find(store, names["payload"]).run_id or "")
     return run.user, run.user == by.person or bool(administers_run(store, run, by))
 

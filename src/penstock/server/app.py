@@ -25,7 +25,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock.errors import Problem, UserError
 from penstock.server import pages
 from penstock.server.access import SAFE, AccessGate, Allowance, note
-from penstock.server.api import blobs, callbacks, cluster, payloads, people, queues, records, runs, state, store, verbs
+from penstock.server.api import (
+    blobs,
+    callbacks,
+    cluster,
+    ogc,
+    payloads,
+    people,
+    queues,
+    records,
+    runs,
+    schedules,
+    state,
+    store,
+    verbs,
+)
 from penstock.server.counted import Counted
 from penstock.server.feeds import Feeds
 from penstock.server.guard import PATIENCE, Guard, Tagged
@@ -47,8 +61,22 @@ API = "/api/v1"
 ROUTERS: tuple[tuple[str, APIRouter], ...] = (
     *(
         (API, one.router)
-        for one in (records, callbacks, runs, payloads, queues, cluster, verbs, blobs, people, state, store)
+        for one in (
+            records,
+            callbacks,
+            runs,
+            payloads,
+            schedules,
+            queues,
+            cluster,
+            verbs,
+            blobs,
+            people,
+            state,
+            store,
+        )
     ),
+    ("", ogc.router),
     ("", state.health),
     *(("", router) for router in pages.ROUTERS),
 )
@@ -170,7 +198,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
         for path, methods in made["paths"].items():
             for route in methods.values():
                 route["responses"].pop("422", None)
-                if path.startswith(API):
+                if path.startswith((API, ogc.PREFIX)):
                     route["security"] = [{"token": []}]
         schemas = made["components"]["schemas"]
         for name in ("HTTPValidationError", "ValidationError"):
@@ -184,7 +212,8 @@ async def _user_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, UserError)
     if isinstance(error, NotAllowed) and request.method not in SAFE:
         await note(request, "refused", f"{request.method} {request.url.path}", 403)
-    return pages.shown(request, status_of(error), error.problems) or answer(status_of(error), error.problems)
+    kind = ogc.type_of(request.url.path, error.code)
+    return pages.shown(request, status_of(error), error.problems) or answer(status_of(error), error.problems, kind)
 
 
 async def _not_valid(request: Request, error: Exception) -> Response:

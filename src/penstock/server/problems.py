@@ -27,10 +27,12 @@ TITLES: Final = {
     405: "Not possible here",
     408: "It took too long",
     409: "Not possible now",
+    410: "Gone",
     412: "It has changed",
     413: "Too large",
     421: "Not a name of this server",
     422: "The request is wrong",
+    424: "What it is about has failed",
     429: "Too many requests",
     500: "Internal error",
     503: "Not available now",
@@ -65,8 +67,10 @@ def data_of(status: int, problems: Sequence[Problem]) -> dict[str, Any]:
     }
 
 
-def answer(status: int, problems: Sequence[Problem]) -> JSONResponse:
+def answer(status: int, problems: Sequence[Problem], kind: str | None = None) -> JSONResponse:
+    """`kind`: its type, if a standard has a name for it."""
     headers = {"WWW-Authenticate": 'Bearer realm="penstock"'} if status == 401 else {}
     if status in (429, 503):
         headers["Retry-After"] = "2"
-    return JSONResponse(data_of(status, problems), status, headers, media_type=TYPE)
+    data = data_of(status, problems)
+    return JSONResponse(data if kind is None else data | {"type": kind}, status, headers, media_type=TYPE)

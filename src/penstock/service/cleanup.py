@@ -148,7 +148,7 @@ class Cleanup:
 
     def _names(self, left: Iterable[RunRecord]) -> set[str]:
         """Names of the log and scratch folders of these runs, and of the engines that are alive."""
-        names = set()
+        names = {os.path.basename(str(one.document["options"].get("place", ""))) for one in self.store.schedules.all()}
         for run in left:
             names |= {
                 run.id,

@@ -134,9 +134,14 @@ def checked(parcel: Parcel) -> Workflow:
 
 
 def prepared(
-    store: Store, settings: Settings, parcel: Parcel, workflow: Workflow, by: Actor
+    store: Store,
+    settings: Settings,
+    parcel: Parcel,
+    workflow: Workflow,
+    by: Actor,
+    more: Mapping[str, Any] | None = None,
 ) -> tuple[Submission, tuple[Problem, ...]]:
-    """A Submission of it that can be recorded, with a folder of its own; and warnings. Raises UserError."""
+    """A Submission of it that can be recorded, with a folder of its own; and warnings. `more`: further parameters, as values. Raises UserError."""
     blobs = stores.blobs_of(settings)
     params = {
         param.name: placed(param.type, parcel.params[param.name], blobs, settings, param.name)
@@ -150,7 +155,7 @@ def prepared(
     unknown = {name: value for name, value in parcel.params.items() if name not in params}
     submission = Submission(
         workflow,
-        {**params, **unknown},
+        {**params, **unknown, **(more or {})},
         person=by.person,
         groups=by.groups,
         place=str(place),

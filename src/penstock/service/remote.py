@@ -24,7 +24,7 @@ def submit(
 ) -> dict[str, Any]:
     """Sends code and files that the server does not have, then the workflow. Raises UserError."""
     made: dict[str, Any] = server.post(
-        "runs", _body(server, workflow, params, options), {"Idempotency-Key": os.urandom(16).hex()}
+        "runs", parcel(server, workflow, params, options), {"Idempotency-Key": os.urandom(16).hex()}
     )
     return made
 
@@ -40,14 +40,15 @@ def submit_payload(
     """The same for a payload. `asked`: replace, version, label. Raises UserError."""
     name = identity_of(workflow).param
     values = parameters.from_python(workflow, {name: payload})
-    body = _body(server, workflow, params, options) | {"payload": values[name]}
+    body = parcel(server, workflow, params, options) | {"payload": values[name]}
     made: dict[str, Any] = server.post("payloads", body | {key: one for key, one in asked.items() if one})
     return made
 
 
-def _body(
+def parcel(
     server: ServerConnection, workflow: Workflow, params: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """The workflow as it is sent. Its code and files are there then. Raises UserError."""
     packed = pack(workflow)
     bundle = "" if packed is None else digest_of(packed[0])
     if packed is not None and server.missing([bundle]):

@@ -250,12 +250,16 @@ class Submission:
         before = last[0].params if last else {}
         return tuple(one for name, one in found.items() if before.get(name) != self.params[name])
 
-    def record(self, store: Store, now: float | None = None, origin: Origin | None = None) -> RunRecord:
-        """`origin`: what it follows from. The first of a chain begins one."""
+    def document(self) -> tuple[str, str]:
+        """The workflow as it is recorded, and its digest; then the options name its secrets. Raises UserError."""
         self._note_secrets()
         document = self._document
         with uninterrupted():
-            digest = codec.digest_of_text(document)
+            return document, codec.digest_of_text(document)
+
+    def record(self, store: Store, now: float | None = None, origin: Origin | None = None) -> RunRecord:
+        """`origin`: what it follows from. The first of a chain begins one."""
+        document, digest = self.document()
         return store.runs.create(
             self.workflow.name,
             digest,

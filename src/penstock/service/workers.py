@@ -19,6 +19,7 @@ from penstock.service import runs, stores, work
 from penstock.service.couriers import Couriers
 from penstock.service.hosting import Host
 from penstock.service.run_records import RunConflict
+from penstock.service.schedules.clockwork import Clockwork
 from penstock.service.submission import LINK
 from penstock.settings import Settings
 from penstock.store import liveness
@@ -55,6 +56,7 @@ class Worker:
         self._idle = False
         """At the last look there was nothing to do."""
         self._couriers = Couriers(settings, say=say)
+        self._clockwork = Clockwork(settings, say, self.nudge)
         self._stopping = threading.Event()
         self._news = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="penstock worker", daemon=True)
@@ -62,6 +64,7 @@ class Worker:
     def start(self) -> None:
         self._thread.start()
         self._couriers.start()
+        self._clockwork.start()
 
     def nudge(self) -> None:
         """There is something new."""
@@ -73,6 +76,7 @@ class Worker:
         self._stopping.set()
         self._news.set()
         self._couriers.stop()
+        self._clockwork.stop()
         for host in list(self._hosts.values()):
             host.interrupt()
 
@@ -91,6 +95,7 @@ class Worker:
         """Is it over?"""
         if self._thread.ident is not None:
             self._thread.join(timeout)
+            self._clockwork.join(timeout)
         return not self._thread.is_alive()
 
     @property

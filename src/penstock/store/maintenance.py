@@ -40,6 +40,7 @@ class Maintenance:
             "gc_deliveries",
             "gc_outbox",
             "gc_origin",
+            "gc_schedule_runs",
             "gc_payload_events",
             "gc_payload",
             "gc_workloads",
@@ -81,6 +82,7 @@ class Maintenance:
             ("text_of_results", ("",)),
             ("text_of_workflows", ("",)),
             ("text_of_outbox", (0,)),
+            ("text_of_schedules", ("",)),
         ):
             for row in self._session.pages(name, start, "%sha256:%"):
                 yield row[-1]

@@ -180,6 +180,7 @@ DELETE FROM outbox WHERE run = ? AND state <> 'new'
 
 -- name: gc_workflow
 DELETE FROM workflows WHERE digest = ? AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.digest = workflows.digest)
+AND NOT EXISTS (SELECT 1 FROM schedules WHERE schedules.digest = workflows.digest)
 
 -- name: gc_results
 -- EXCEPT rather than NOT EXISTS: no index over the keys of tasks is needed, in neither database.
@@ -621,3 +622,50 @@ SELECT count(*) FROM work_orders
 
 -- name: outbox_runs_left
 SELECT DISTINCT run FROM outbox WHERE kind = ? AND state = 'new'
+
+-- Schedules.
+
+-- name: put_schedule
+INSERT INTO schedules (name, state, next_at, waiting, last_at, version, owner, workflow, digest, document, note, created)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING
+
+-- name: change_schedule
+UPDATE schedules SET state = ?, next_at = ?, waiting = ?, last_at = ?, version = ?, owner = ?, workflow = ?, digest = ?, document = ?,
+note = ?, created = ? WHERE name = ? AND version = ?
+
+-- name: drop_schedule
+DELETE FROM schedules WHERE name = ? AND version = ?
+
+-- name: drop_schedule_runs
+DELETE FROM schedule_runs WHERE schedule = ?
+
+-- name: schedule
+SELECT name, state, next_at, waiting, last_at, version, owner, workflow, digest, document, note, created FROM schedules WHERE name = ?
+
+-- name: schedules_page
+SELECT name, state, next_at, waiting, last_at, version, owner, workflow, digest, document, note, created
+FROM schedules WHERE name > ? ORDER BY name LIMIT ?
+
+-- name: schedules_due
+SELECT name, state, next_at, waiting, last_at, version, owner, workflow, digest, document, note, created
+FROM schedules WHERE state = 'active' AND next_at <= ? AND waiting IS NULL ORDER BY next_at, name LIMIT ?
+
+-- name: schedules_waiting
+SELECT name, state, next_at, waiting, last_at, version, owner, workflow, digest, document, note, created
+FROM schedules WHERE waiting > 0 ORDER BY waiting, name LIMIT ?
+
+-- name: schedules_next
+SELECT min(next_at) FROM schedules WHERE state = 'active' AND next_at > 0 AND waiting IS NULL
+
+-- name: put_schedule_run
+-- That a time has one run follows from the version of the schedule. It may have one already if the schedule was added anew, and the clock set back.
+INSERT INTO schedule_runs (schedule, due, run) VALUES (?, ?, ?) ON CONFLICT (schedule, due) DO UPDATE SET run = excluded.run
+
+-- name: schedule_runs
+SELECT s.due, s.run, r.id, r.state FROM schedule_runs s JOIN runs r ON r.number = s.run WHERE s.schedule = ? ORDER BY s.due DESC LIMIT ?
+
+-- name: gc_schedule_runs
+DELETE FROM schedule_runs WHERE run = ?
+
+-- name: text_of_schedules
+SELECT name, document FROM schedules WHERE name > ? AND document LIKE ? ORDER BY name LIMIT ?

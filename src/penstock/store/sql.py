@@ -25,6 +25,7 @@ from penstock.store.peers import PeerRepository
 from penstock.store.queues import QueueRepository
 from penstock.store.results import PendingClaims, ResultRepository
 from penstock.store.runs import RunRepository
+from penstock.store.schedules import ScheduleRepository
 from penstock.store.series import SeriesRepository
 from penstock.store.served import checked
 from penstock.store.session import Session
@@ -70,6 +71,7 @@ class Store:
         self.peers = PeerRepository(session, self.queues)
         self.outbox = OutboxRepository(session)
         self.links = LinkRepository(session)
+        self.schedules = ScheduleRepository(session)
         self.payloads = PayloadRepository(session)
         self.deliveries = DeliveryRepository(session, self.outbox)
         self.tracking = TrackingRepository(session)

@@ -1,4 +1,5 @@
-"""penstock schedule: metadata of Kueue and YuniKorn in manifests of any job. The documents go to stdout, the report to stderr."""
+"""penstock schedule: workflows that are run by the clock; and, where its first word is a file, metadata of Kueue and YuniKorn in manifests of any job
+(ADR 35), whose documents go to stdout and the report to stderr."""
 
 from __future__ import annotations
 
@@ -7,11 +8,42 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.commands import schedules
+
 if TYPE_CHECKING:
     from penstock.service.schedule import ScheduleRequest
 
 
-@click.command()
+class _Words(click.Group):
+    """What is no subcommand is the FILE of `mark`. A file that is called like a subcommand is `./add`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["mark", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Words)
+def schedule() -> None:
+    """Run workflows by the clock; or write the metadata of a scheduler into manifests.
+
+    Schedules are kept in the store, and run while penstock worker or penstock serve is there: each time once, however many there are. A schedule
+    keeps the workflow, with its code and parameters, as it was when it was added.
+
+    \b
+    penstock schedule add nightly flow.py --cron '0 2 * * *' --zone Europe/Berlin --param-due day
+    penstock schedule add poll flow.py:poll --every 10m --overlap skip
+    penstock schedule take cronworkflow.yaml
+    penstock schedule next nightly
+
+    Where the first word is a file, it is that of mark: penstock schedule ray.yaml --with kueue. A file with the name of a subcommand is ./add."""
+
+
+for _command in schedules.COMMANDS:
+    schedule.add_command(_command)
+
+
+@schedule.command()
 @click.argument("file", metavar="FILE|FOLDER|-")
 @click.option(
     "--with", "scheduler", default="", metavar="SCHEDULER", help="kueue, yunikorn, or one that you installed."
@@ -66,7 +98,7 @@ if TYPE_CHECKING:
 )
 @click.option("--strict", is_flag=True, help="Exit with 3 if anything could not be written.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not print what was set, and what could not be.")
-def schedule(file: str, out: Path | None, report: Path | None, strict: bool, quiet: bool, **chosen: Any) -> None:
+def mark(file: str, out: Path | None, report: Path | None, strict: bool, quiet: bool, **chosen: Any) -> None:
     """Write the metadata of a scheduler into the manifests in FILE, so that their jobs wait in a queue and start together.
 
     FILE may have several documents: Pod, Job, CronJob, JobSet, RayCluster, RayJob, SparkApplication, PyTorchJob and the like, MPIJob, TrainJob
@@ -75,6 +107,8 @@ def schedule(file: str, out: Path | None, report: Path | None, strict: bool, qui
 
     The queue is QUEUE, or with --org NAME that of the type of job: root.NAME.ray for YuniKorn, NAME.ray for Kueue. Without both it is the one
     that the document names already.
+
+    The word mark may be left out.
 
     \b
     penstock schedule ray.yaml --with kueue --org lab | kubectl apply -f -

@@ -65,7 +65,9 @@ def title(view: RunView, now: float) -> None:
         (f" in {duration(took)}" if took is not None and run.ended else f" {duration(took)}" if took else "", {})
     )
     words = [f"{run.user}, " if run.user else "", render.when(run.created, now)]
-    file = run.options.get("file")
+    file, made = run.options.get("file"), run.options.get("schedule")
+    if isinstance(made, dict):
+        words.append(f", by the schedule {render.clean(str(made.get('name')))}")
     line.append((f"   {''.join(words)}" + (f"   {file}" if file else "") + f"   {run.digest[:19]}", DIM))
     render.print_line(line)
 

@@ -8,6 +8,7 @@ graph   the steps of a run as boxes
 queues  the queues, and one with its line, its plots and its what-if box
 cluster the same of a cluster beside the store, and why something waits there
 flows   workflows by name; of a run its plan and its cost
+schedules  workflows that are run by the clock
 usage   what was asked for, used and paid
 submit, convert  a workflow is pasted: to run it, or to see it in another format
 doctor  how the server's side is
@@ -23,6 +24,7 @@ from penstock.server.pages import (
     people,
     queues,
     runs,
+    schedules,
     site,
     submit,
     usage,
@@ -30,7 +32,8 @@ from penstock.server.pages import (
 from penstock.server.pages.site import STATIC, shown
 
 ROUTERS = tuple(
-    one.router for one in (site, oidc, runs, graph, queues, cluster, flows, usage, submit, convert, doctor, people)
+    one.router
+    for one in (site, oidc, runs, graph, queues, cluster, flows, schedules, usage, submit, convert, doctor, people)
 )
 
 __all__ = ["ROUTERS", "STATIC", "shown"]

@@ -66,6 +66,7 @@ PAGES: Final = (
     ("Runs", "/", ("/runs", "/cluster/why"), "viewer"),
     ("Queues", "/queues", ("/queues", "/cluster/queues"), "viewer"),
     ("Flows", "/flows", ("/flows",), "viewer"),
+    ("Schedules", "/schedules", ("/schedules",), "viewer"),
     ("Usage", "/usage", ("/usage",), "viewer"),
     ("Submit", "/submit", ("/submit",), "submitter"),
     ("Convert", "/convert", ("/convert",), "viewer"),
@@ -145,7 +146,7 @@ def page(request: Request, template: str, data: Mapping[str, Any], command: str 
 
 def shown(request: Request, status: int, problems: Sequence[Problem]) -> Response | None:
     """An error for people; None if a program asks."""
-    if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
+    if request.url.path.startswith(("/api/", "/ogc")) or "text/html" not in request.headers.get("accept", ""):
         return None
     if status == 401:
         there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
