@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from bench import (
     admission,
+    callbacks,
     controller,
     formats,
     kubernetes,
@@ -36,6 +37,7 @@ PARTS = {
         admission,
         server,
         serving,
+        callbacks,
         testbed,
         controller,
         kubernetes,

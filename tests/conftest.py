@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,24 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     named = [Path(word.partition("::")[0]).resolve() for word in config.args]
     return None if any(path.is_relative_to(cluster) for path in named) else True
+
+
+def _note_failed(name: str) -> None:
+    """For scripts/again. The workers of xdist say nothing: the process above them hears of every test."""
+    place = os.environ.get("PENSTOCK_FAILED")
+    if place and "PYTEST_XDIST_WORKER" not in os.environ:
+        with open(place, "a") as file:
+            file.write(f"{name}\n")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        _note_failed(report.nodeid)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        _note_failed(f"collecting {report.nodeid.replace('::', ' ')}")
 
 
 @pytest.fixture(scope="session")

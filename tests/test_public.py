@@ -8,15 +8,20 @@ import sys
 import penstock
 
 PUBLIC = {
+    "AnswerRule",
     "ArgoRunner",
     "Backoff",
     "BaseJob",
     "Cache",
+    "Callback",
+    "CallbackRetry",
+    "Chain",
     "Client",
     "ContainerJob",
     "FunctionJob",
     "InvalidInput",
     "JobSetRunner",
+    "Link",
     "LocalRunner",
     "Outcome",
     "PayloadIdentity",

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from penstock.author.chains import Chain
     from penstock.author.control import for_loop, when, while_loop
     from penstock.author.flow import workflow
     from penstock.author.jobs import BaseJob, ContainerJob, ResourceJob, ScriptJob, Workflow
+    from penstock.author.links import Link
     from penstock.author.secrets import secret
     from penstock.author.tasks import FunctionJob, task
     from penstock.author.values import WorkflowParam
     from penstock.errors import InvalidInput, PenstockError
+    from penstock.graph.callback import AnswerRule, Callback, CallbackRetry
     from penstock.graph.model import Backoff, Cache, Outcome, PayloadIdentity, Retry, Toleration, Unit
     from penstock.runners.base import RunFailed
     from penstock.runners.client import Client
@@ -24,9 +27,11 @@ if TYPE_CHECKING:
 _HOME = {
     "for_loop": "author.control", "when": "author.control", "while_loop": "author.control",
     "task": "author.tasks", "workflow": "author.flow",
+    "Chain": "author.chains", "Link": "author.links",
     "BaseJob": "author.jobs", "ContainerJob": "author.jobs", "FunctionJob": "author.tasks", "ResourceJob": "author.jobs",
     "ScriptJob": "author.jobs", "Workflow": "author.jobs", "WorkflowParam": "author.values", "secret": "author.secrets",
     "PenstockError": "errors", "InvalidInput": "errors", "PayloadIdentity": "graph.model",
+    "AnswerRule": "graph.callback", "Callback": "graph.callback", "CallbackRetry": "graph.callback",
     "Backoff": "graph.model", "Cache": "graph.model", "Outcome": "graph.model", "Retry": "graph.model",
     "Toleration": "graph.model", "Unit": "graph.model",
     "ArgoRunner": "runners.clusters", "JobSetRunner": "runners.clusters", "TektonRunner": "runners.clusters",
@@ -34,8 +39,8 @@ _HOME = {
 }  # fmt: skip
 
 __all__ = [
-    "ArgoRunner", "Backoff", "BaseJob", "Cache", "Client", "ContainerJob", "FunctionJob", "InvalidInput", "JobSetRunner", "LocalRunner", "Outcome", "PayloadIdentity", "PenstockError", "ResourceJob", "Retry",
-    "Run", "RunFailed", "ScriptJob", "TektonRunner", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "open_run", "secret", "task", "when", "while_loop", "workflow",
+    "AnswerRule", "ArgoRunner", "Backoff", "BaseJob", "Cache", "Callback", "CallbackRetry", "Chain", "Client", "ContainerJob", "FunctionJob", "InvalidInput", "JobSetRunner", "Link", "LocalRunner", "Outcome", "PayloadIdentity",
+    "PenstockError", "ResourceJob", "Retry", "Run", "RunFailed", "ScriptJob", "TektonRunner", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "open_run", "secret", "task", "when", "while_loop", "workflow",
 ]  # fmt: skip
 
 

@@ -42,6 +42,10 @@ class Settings:
     """Bytes of a file or folder that is an output. $PENSTOCK_LARGEST_FILE; None: the default of artifacts.regular."""
     submissions: int = 600
     """How many runs may be submitted to a server with one token, a minute; 0: any number. $PENSTOCK_SUBMISSIONS."""
+    callback_hosts: tuple[str, ...] = ()
+    """Addresses, networks and names that callbacks may be sent to although they are not of the open internet. $PENSTOCK_CALLBACK_HOSTS."""
+    links: int = 1000
+    """How many runs may follow from one, over all links. $PENSTOCK_LINKS."""
     server: str = field(default="", repr=False)
     """The address of the server whose runs, queues and files are meant, instead of those here; may have a token in it. Set by whoever takes
     --server (see service.remote_store): never read from the environment, so that a server and its workers do not ask themselves."""
@@ -81,6 +85,8 @@ def read(
         largest_value=size_in(env, "PENSTOCK_LARGEST_VALUE"),
         largest_file=size_in(env, "PENSTOCK_LARGEST_FILE"),
         submissions=_submissions(env),
+        callback_hosts=tuple(filter(None, map(str.strip, env.get("PENSTOCK_CALLBACK_HOSTS", "").split(",")))),
+        links=_links(env),
     )
 
 
@@ -136,6 +142,16 @@ def _submissions(env: Mapping[str, str]) -> int:
         return int(text)
     fix = "set it to how many runs may be submitted with one token in a minute; 0: any number"
     raise UserError(Problem("P974", f"PENSTOCK_SUBMISSIONS is {text[:40]!r}, which is not a number", fix))
+
+
+def _links(env: Mapping[str, str]) -> int:
+    text = env.get("PENSTOCK_LINKS", "").strip()
+    if not text:
+        return 1000
+    if text.isascii() and text.isdecimal() and int(text[:10]) > 0 and len(text) < 10:
+        return int(text)
+    fix = "set it to how many runs may follow from one by links, as in PENSTOCK_LINKS=1000"
+    raise UserError(Problem("P548", f"PENSTOCK_LINKS is {text[:40]!r}, which is not a number above 0", fix))
 
 
 def _jobs(env: Mapping[str, str], given: int | None) -> int:

@@ -150,6 +150,39 @@ def test_retry_catch_parallel_and_maps(run: Any) -> None:
     assert done.outputs["output"] == {"rows": ["10", "20", "40"], "caught": "ValueError", "tries": 3}
 
 
+def test_what_an_answer_becomes_may_fail_and_read_the_time(run: Any) -> None:
+    """It is worked out when the answer is there: a failure then is the state's, and is tried again."""
+    asked = {"Type": "Task", "Resource": "add", "Arguments": {"n": 1}, "End": True}
+    rule = {"ErrorEquals": ["States.ALL"], "IntervalSeconds": 1, "MaxAttempts": 1, "MaxDelaySeconds": 2}
+    wrong = {**asked, "Output": "{% $states.result.no.such %}", "Retry": [rule]}
+    done = run({"StartAt": "A", "QueryLanguage": "JSONata", "States": {"A": wrong}})
+    assert not done.ok and "States.QueryEvaluationError" in str(done.failures)
+    timed = {**asked, "Output": "{% $exists($now()) %}"}
+    assert run({"StartAt": "A", "QueryLanguage": "JSONata", "States": {"A": timed}}).outputs["output"] is True
+
+
+def test_large_data_inside_a_map(run: Any) -> None:
+    each = {
+        "Type": "Map",
+        "Items": "{% [1, 2] %}",
+        "ItemSelector": {"n": "{% $states.context.Map.Item.Value %}", "large": "{% $states.input.large %}"},
+        "ItemProcessor": {"StartAt": "T", "States": {"T": function("add")}},
+        "End": True,
+    }
+    done = run({"StartAt": "M", "QueryLanguage": "JSONata", "States": {"M": each}}, {"large": "x" * 50_000})
+    assert done.outputs["output"] == [{"n": 2}, {"n": 3}]
+
+
+def test_nulls_in_lists_are_values(run: Any) -> None:
+    counted = "{% $map($states.input.l, function($v) { $type($v) }) %}"
+    machine = {
+        "StartAt": "P",
+        "QueryLanguage": "JSONata",
+        "States": {"P": {"Type": "Pass", "Output": counted, "End": True}},
+    }
+    assert run(machine, {"l": [None, 1, None]}).outputs["output"] == ["null", "number", "null"]
+
+
 def test_a_command_a_wait_and_an_empty_map(run: Any) -> None:
     machine = {
         "StartAt": "Echo",

@@ -1,4 +1,6 @@
 CREATE INDEX audit_by_person ON audit (person, number);
+CREATE INDEX links_by_root ON links (root, head);
+CREATE INDEX links_by_run ON links (run);
 CREATE INDEX locks_by_engine ON locks (engine, held);
 CREATE INDEX locks_by_task ON locks (run, task);
 CREATE INDEX locks_in_line ON locks (name, held, rank, run, number);
@@ -23,6 +25,7 @@ CREATE INDEX runs_by_workflow_state ON runs (workflow, state, number);
 CREATE INDEX runs_by_workflow_user ON runs (workflow, username, number);
 CREATE INDEX submissions_by_run ON submissions (run);
 CREATE INDEX waiters_by_engine ON waiters (engine);
+CREATE INDEX work_orders_by_time ON work_orders (at);
 CREATE INDEX workloads_by_engine ON workloads (engine);
 CREATE INDEX workloads_by_run ON workloads (run);
 CREATE INDEX workloads_by_version ON workloads (version);
@@ -38,6 +41,15 @@ CREATE TABLE audit (
 CREATE TABLE counters (
     name TEXT PRIMARY KEY,
     value BIGINT NOT NULL
+);
+CREATE TABLE deliveries (
+    outbox BIGINT NOT NULL,
+    attempt BIGINT NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    status BIGINT NOT NULL,
+    error TEXT NOT NULL,
+    seconds DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (outbox, attempt)
 );
 CREATE TABLE engines (
     id TEXT PRIMARY KEY,
@@ -62,6 +74,19 @@ CREATE TABLE leases (
     run BIGINT NOT NULL,
     task TEXT NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE links (
+    head BIGINT NOT NULL,
+    name TEXT NOT NULL,
+    root BIGINT NOT NULL,
+    workflow TEXT NOT NULL,
+    state TEXT NOT NULL,
+    run BIGINT NOT NULL,
+    ended TEXT NOT NULL,
+    seq BIGINT NOT NULL,
+    why TEXT NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (head, name)
+);
 CREATE TABLE locks (
     name TEXT NOT NULL,
     run BIGINT NOT NULL,
@@ -236,4 +261,4 @@ CREATE TABLE workloads (
     state TEXT NOT NULL,
     document TEXT NOT NULL
 );
--- version 9
+-- version 12

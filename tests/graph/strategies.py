@@ -31,9 +31,11 @@ from penstock.expressions.parse import (
 from penstock.expressions.template import Template
 from penstock.expressions.types import SCALARS, Type, list_of, optional
 from penstock.graph import quantity
+from penstock.graph.callback import CALLBACK_ENDS, CALLBACK_METHODS, VERDICTS, AnswerRule, Callback, CallbackRetry
 from penstock.graph.model import (
     ENOUGH_OF,
     JUDGED_BY,
+    LINK_ON,
     MISSING,
     MOUNT_SCOPES,
     PART_ON_ERROR,
@@ -49,6 +51,7 @@ from penstock.graph.model import (
     Function,
     Http,
     Input,
+    Link,
     Lock,
     Mount,
     Nested,
@@ -414,6 +417,30 @@ resources = st.dictionaries(
 priorities = st.none() | anything | st.integers(-(2**31), 2**31)
 caches = st.builds(Cache, enabled=st.booleans(), version=anything, ttl=seconds, key=st.none() | texts)
 locks = st.builds(Lock, name=texts, limit=st.integers(-1, 9))
+lengths = st.sampled_from([0, 1, 30, 0.25, -1.5, 1e9])
+callbacks = st.builds(
+    Callback,
+    name=names | anything,
+    url=values,
+    on=st.lists(st.sampled_from(CALLBACK_ENDS) | anything, max_size=2).map(tuple),
+    items=values,
+    filter=maybe_condition,
+    method=st.sampled_from(CALLBACK_METHODS) | anything,
+    headers=mappings,
+    body=values,
+    secret=st.none() | values,
+    answers=st.lists(
+        st.builds(
+            AnswerRule,
+            then=st.sampled_from(VERDICTS) | anything,
+            status=st.lists(st.integers(0, 700) | anything, max_size=2).map(tuple),
+            when=maybe_condition,
+        ),
+        max_size=2,
+    ).map(tuple),
+    retry=st.builds(CallbackRetry, attempts=st.integers(-1, 200), initial=lengths, factor=lengths, longest=lengths),
+    timeout=lengths,
+)
 mounts = st.builds(
     Mount,
     name=names | anything,
@@ -468,6 +495,17 @@ payload_identities = st.builds(
 )
 
 
+links = st.builds(
+    Link,
+    workflow=names,
+    name=_mostly("", names),
+    after=st.lists(names, max_size=2).map(tuple),
+    on=st.lists(st.sampled_from(LINK_ON) | anything, max_size=2).map(tuple),
+    when=maybe_condition,
+    params=mappings,
+)
+
+
 def _workflows(definitions: st.SearchStrategy[tuple[Workflow, ...]]) -> st.SearchStrategy[Workflow]:
     return st.builds(
         Workflow,
@@ -489,6 +527,8 @@ def _workflows(definitions: st.SearchStrategy[tuple[Workflow, ...]]) -> st.Searc
         ),
         locks=_mostly((), st.lists(locks, max_size=2).map(tuple)),
         payload=_mostly(None, payload_identities),
+        links=_mostly((), st.lists(links, max_size=2).map(tuple)),
+        callbacks=_mostly((), st.lists(callbacks, max_size=2).map(tuple)),
         extra=_mostly({}, mappings),
         definitions=definitions,
         labels=_mostly({}, labels),
@@ -503,6 +543,7 @@ ALL_CLASSES = (
     Workflow,
     Step,
     Parameter,
+    Link,
     Input,
     Output,
     Container,

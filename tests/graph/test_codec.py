@@ -19,6 +19,7 @@ from penstock.expressions.parse import Expr
 from penstock.expressions.template import Template
 from penstock.expressions.types import INT, STR, list_of
 from penstock.graph import codec
+from penstock.graph.callback import AnswerRule, Callback, CallbackRetry
 from penstock.graph.codec import canonical, digest, from_data, from_text, to_data, to_json, to_yaml
 from penstock.graph.model import (
     ACTIONS,
@@ -32,6 +33,7 @@ from penstock.graph.model import (
     Function,
     Http,
     Input,
+    Link,
     Lock,
     Mount,
     Nested,
@@ -75,6 +77,7 @@ ONE: dict[type, Any] = {
     Toleration: Toleration(key="k", operator="Exists", value="v", effect="NoSchedule", seconds=5),
     Cache: Cache(enabled=False, version="1", ttl=60, key=X),
     Lock: Lock(name="l", limit=2),
+    Link: Link(workflow="inner", name="again", after=("other",), on=("failed",), when=Y, params={"x": X}),
     Enough: Enough(steps=("a",), of="any"),
     PayloadIdentity: PayloadIdentity(param="p", include=(".a",), exclude=(".b",), version=2),
     Mount: Mount(name="m", path="/m", scope="run", sub_path="a", files={"f": "text"}, read_only=True),
@@ -114,6 +117,7 @@ ONE[Step] = Step(
     timeout=60,
     timeout_by=Y,
     resources={"cpu": 500, "memory": 2**30 * 1000},
+    resources_by={"cpu": X},
     replicas=4,
     placement=ONE[Placement],
     queue="q",
@@ -143,6 +147,23 @@ ONE[Workflow] = Workflow(
     enough=ONE[Enough],
     payload=ONE[PayloadIdentity],
     locks=(ONE[Lock],),
+    links=(ONE[Link],),
+    callbacks=(
+        Callback(
+            name="tell",
+            url=X,
+            on=("failed",),
+            items=X,
+            filter=Y,
+            method="PUT",
+            headers={"A": X},
+            body={"a": (X,)},
+            secret=Expr("secrets.K"),
+            answers=(AnswerRule(then="fatal", status=(404, "5xx"), when=Y),),
+            retry=CallbackRetry(attempts=2, initial=1, factor=3, longest=9),
+            timeout=3,
+        ),
+    ),
     extra={"argo": {"a": 1}},
     definitions=(Workflow(name="inner"),),
     labels={"a": "b"},
@@ -169,6 +190,7 @@ TWO: dict[type, Any] = {
     Enough: Enough(steps=("a", "b"), of="all"),
     PayloadIdentity: PayloadIdentity(param="q", include=(".a", ".c"), exclude=(), version=3),
     Lock: Lock(name=X, limit=3),
+    Link: Link(workflow="w", name="more", after=("a", "b"), on=("succeeded", "invalid"), when=X, params={"y": (1, X)}),
     Mount: Mount(name="n", path="/n", scope="given", sub_path=X, files={"f": X}, read_only=False),
     Part: Part(
         name="q",
@@ -204,6 +226,7 @@ TWO[Step] = Step(
     timeout=0.5,
     timeout_by=X,
     resources={"cpu": 501},
+    resources_by={"cpu": "1"},
     replicas=5,
     placement=TWO[Placement],
     queue="r",
@@ -233,6 +256,8 @@ TWO[Workflow] = Workflow(
     enough=TWO[Enough],
     payload=TWO[PayloadIdentity],
     locks=(TWO[Lock],),
+    links=(TWO[Link], ONE[Link]),
+    callbacks=(Callback(name="other", url="https://example.org"),),
     extra={"argo": {"a": 1.0}},
     definitions=(),
     labels={"a": "c"},
@@ -254,6 +279,8 @@ def host(thing: Any) -> tuple[Workflow, str]:
             return Workflow(name="w", steps=(thing,)), "steps[0]"
         case Parameter():
             return Workflow(name="w", params=(thing,)), "params[0]"
+        case Link():
+            return Workflow(name="w", links=(thing,)), "links[0]"
         case Edge():
             return with_step(".needs[0]", needs=(thing,))
         case Input():

@@ -1,0 +1,1 @@
+"""What an integrator of a payload-driven platform asks of Penstock, as acceptance tests by their numbers."""

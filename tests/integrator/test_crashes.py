@@ -98,7 +98,7 @@ def test_t3_3_a_submitter_that_is_killed_and_starts_again_makes_one_object(
     with worker(settings):
         assert ended(settings).state == "succeeded"
         with stores.open_existing(settings) as store:
-            wait_for(lambda: not store.orders.all(), "no order to be left")
+            wait_for(lambda: not store.orders.runs(), "no order to be left")
             assert len(store.runs.newest()) == 1
     assert len(cluster.made) == 1 and cluster.nodes.times == {"succeed": 1}
     assert not submitter.send(settings, "succeed").created

@@ -52,6 +52,7 @@ VALUES = {
     "name": "nowhere",
     "verb": "hold",
     "query": "engines",
+    "number": "1",
     "name:path": "nowhere",
 }
 

@@ -12,6 +12,8 @@ import pytest
 from axe_core_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
+from penstock.errors import Problem, StoreError
+from penstock.store.tokens import AuditEntry, TokenRepository
 from tests.server.served import NOTHING, Answer, Served, wait_for
 from tests.server.test_api import HERE, QUEUES, SHELL
 from tests.server.test_pages import HOSTILE, browser, page, tab  # noqa: F401
@@ -133,7 +135,21 @@ def test_a_run_is_started_from_the_page_once(served: Served) -> None:
     run = served.wait(first.headers["location"].removeprefix("/runs/"))
     assert run["params"] == {"text": "ahoy"} and run["user"] == "ana" and run["options"]["dry"] is True
     rows = served.get("audit")["items"]
-    assert any((row["person"], row["verb"], row["target"]) == ("ana", "submit", run["run"]) for row in rows)
+    [noted] = [row for row in rows if (row["verb"], row["target"]) == ("submit", run["run"])]  # once, as the run
+    assert (noted["person"], noted["status"]) == ("ana", 303)
+
+
+def test_a_run_from_the_page_and_its_line_of_the_audit_are_one_transaction(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: TokenRepository, entry: AuditEntry) -> None:
+        raise StoreError([Problem("P601", "the disk is full", "make room")])
+
+    before = [run["run"] for run in served.get("runs")["items"]]
+    monkeypatch.setattr(TokenRepository, "note", broken)
+    assert post(served, "/submit", document=SHELL, do="submit", dry="true").status >= 500
+    monkeypatch.undo()
+    assert [run["run"] for run in served.get("runs")["items"]] == before
 
 
 def test_parameters_are_of_their_types_and_files_are_sent(served: Served) -> None:

@@ -21,6 +21,7 @@ from penstock.store.records import EngineRecord
 from tests.server.flows import loud, twice
 from tests.server.served import Served, wait_for
 from tests.server.test_api import HERE, SHELL
+from tests.store.work import batch, write
 
 QUEUES = """
 apiVersion: kueue.x-k8s.io/v1beta2
@@ -338,3 +339,19 @@ def test_a_store_elsewhere_is_only_read(served: Served) -> None:
                 change()
         with pytest.raises(UserError, match="P946"):
             store.tokens.all()
+
+
+def test_a_run_that_was_interrupted_is_listed_there_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Served(tmp_path / ".penstock", worker=False) as served:
+        run = served.submit()["run"]["run"]
+        with stores.open_or_create(served.settings) as store:
+            found = find(store, run)
+            assert store.runs.take(found.number, "gone", None)
+            write(store, batch(found.number, [2], "stopped"), "gone")
+            assert store.runs.release(found.number, "gone", "stopped")
+        terminal = Terminal(served, capsys, monkeypatch)
+        said = terminal.there("ls")
+        assert said.code == 0 and run in said.out, said
+        assert said == terminal.here("ls")

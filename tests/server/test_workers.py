@@ -10,13 +10,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.service import intake, stores, work
+from penstock.service import intake, stores, work, workers
 from penstock.service.intake import Parcel, submit
 from penstock.service.policy import Actor
 from penstock.service.run_records import RunConflict, state_of
@@ -24,7 +25,8 @@ from penstock.service.views.why import why
 from penstock.service.why_text import waits
 from penstock.service.workers import Worker
 from penstock.settings import Settings, read
-from penstock.store.orders import WorkOrder
+from penstock.store import liveness
+from penstock.store.orders import OrderRepository, WorkOrder
 from penstock.store.records import ACTIVE, FINAL, RunRecord
 from tests.server.served import NOTHING, Served, wait_for
 from tests.server.test_api import HERE, SHELL
@@ -96,7 +98,7 @@ def states(settings: Settings, *runs: str) -> list[str]:
 
 def orders(settings: Settings) -> int:
     with stores.open_or_create(settings) as store:
-        return len(store.orders.all())
+        return store.orders.count()
 
 
 def test_a_run_waits_for_a_worker_and_says_so(settings: Settings) -> None:
@@ -148,6 +150,46 @@ def test_what_was_ordered_is_done_whoever_has_the_run(settings: Settings) -> Non
     wait_for(lambda: states(settings, run) == ["failed"] and not orders(settings))
     worker.stop()
     assert worker.join(30)
+
+
+def test_an_old_order_of_a_dead_worker_is_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written while the worker looks, and the order is dated years before."""
+    monkeypatch.setattr("penstock.store.orders.time", SimpleNamespace(time=lambda: 1000.0))
+    lost, released = order(settings), order(settings)
+    done = subprocess.Popen(["true"])
+    dead = liveness.identity("dead")._replace(pid=done.pid)
+    done.wait()
+    with stores.open_or_create(settings) as store:
+        store.peers.register(dead)
+        for run in (lost, released):
+            found = store.runs.by_id(run)
+            assert found is not None and store.runs.take(found.number, dead.id, None)
+        worker = Worker(settings, lambda _: None)
+        assert store.runs.release(found.number, dead.id, "stopped")
+    worker.start()
+    wait_for(lambda: states(settings, lost, released) == ["succeeded"] * 2 and not orders(settings))
+    worker.stop()
+    assert worker.join(30)
+
+
+def test_after_a_write_only_new_orders_are_read(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    real = OrderRepository.to_do
+
+    def to_do(self: OrderRepository, since: float = 0.0) -> list[WorkOrder]:
+        asked.append(since)
+        return real(self, since)
+
+    monkeypatch.setattr(OrderRepository, "to_do", to_do)
+    monkeypatch.setattr(workers, "CHECK", 3600.0)
+    worker = Worker(settings, lambda _: None)
+    worker.start()
+    wait_for(lambda: asked)
+    run = order(settings)
+    wait_for(lambda: states(settings, run) == ["succeeded"] and not orders(settings))
+    worker.stop()
+    assert worker.join(30)
+    assert asked[0] == 0.0 and len(asked) > 1 and min(asked[1:]) > time.time() - 600
 
 
 def test_what_cannot_begin_is_said_and_holds_up_nobody(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import UserError
+from penstock.service.amounts import GUESS
 from penstock.service.simulation import what_if as module
-from penstock.service.simulation.what_if import GUESS, QueueChange, WhatIf, what_if
+from penstock.service.simulation.what_if import QueueChange, WhatIf, what_if
 from penstock.service.simulation.wording import sentences
 from penstock.store.sql import open_store
 from tests.engine.yard import CPU, Yard, flow, queue, step

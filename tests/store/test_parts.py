@@ -87,6 +87,7 @@ def test_both_are_stores_for_an_engine(tmp_path: Path) -> None:
 
     with open_store(str(tmp_path)) as store:
         assert isinstance(store, Store) and names(store) - {
+            "links",
             "maintenance",
             "orders",
             "outbox",

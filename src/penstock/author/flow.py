@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from penstock.author.capture import is_loading
 from penstock.author.errors import author_error, author_line, or_broken
 from penstock.author.jobs import Authored, plain_call
+from penstock.author.links import defining, with_links
 from penstock.errors import instead, nearest
 from penstock.graph import model
 from penstock.graph.model import Unit
@@ -39,7 +40,10 @@ OPTIONS = (
     "max_iterations",
     "on_exit",
     "labels",
+    "links",
+    "catalogue",
     "payload",
+    "callbacks",
 )
 
 
@@ -99,7 +103,9 @@ class WorkflowFunction(Authored, Generic[P, R]):
     def _compiled(self) -> model.Workflow:
         from penstock.author.compiler.compile import compile_workflow
 
-        self._graph = compile_workflow(self.function, self.name, self.given, self.source)
+        compiled = compile_workflow(self.function, self.name, self.given, self.source)
+        linked = with_links(compiled, self.given.get("links") or ())
+        self._graph = defining(linked, [one.graph for one in self.given.get("catalogue") or ()])
         return self._graph
 
     @property
@@ -137,12 +143,16 @@ def workflow(
     max_iterations: int = 1000,
     on_exit: Sequence[Any] = (),
     labels: Mapping[str, str] | None = None,
+    links: Sequence[Any] = (),
+    catalogue: Sequence[Authored] = (),
     payload: model.PayloadIdentity | None = None,
+    callbacks: Sequence[Any] = (),
 ) -> Callable[[Callable[P, R]], WorkflowFunction[P, R]]: ...
 def workflow(function: Any = None, /, **options: Any) -> Any:
     """Make a function's source a workflow. `max_iterations` limits its while loops. `on_exit` is a list of jobs, or of tasks
-    without parameters, that run when all other steps have ended: `on_exit=[clean.job(outcome="${{ workflow.outcome }}")]`.
-    `payload` says which parameter, and what of it, identifies the work that a run does."""
+    without parameters, that run when all other steps have ended: `on_exit=[clean.job(outcome="${{ workflow.outcome }}")]`. `links`: workflows,
+    or Links, that are run when this one has ended. `payload` says which parameter, and what of it, identifies the work that a run does;
+    `catalogue`: workflows that the process of a payload may name. `callbacks`: URLs, or Callbacks, that are told how a run has ended."""
     if function is not None:
         return or_broken(lambda: WorkflowFunction(function, {}))
     return lambda inner: or_broken(lambda: WorkflowFunction(inner, options))

@@ -16,7 +16,8 @@ from contextvars import ContextVar
 from typing import Any, Self, Unpack
 
 from penstock.author.errors import author_error, author_line
-from penstock.author.options import FOR_JOBS, JobOptions, dedented, locks_of, seconds, step_fields
+from penstock.author.links import chain_of, defining, with_links
+from penstock.author.options import FOR_JOBS, JobOptions, callbacks_of, dedented, locks_of, seconds, step_fields
 from penstock.author.values import Computed, Reference, SingleValue, WorkflowParam, to_object_condition, to_value
 from penstock.errors import AuthorError, Problem, nearest
 from penstock.expressions import types
@@ -356,6 +357,13 @@ class Authored(JobSource):
             ]
         )
 
+    def __rshift__(self, other: Any) -> Any:
+        """`A >> B`, `A >> [B1, B2] >> C`: a Chain."""
+        return chain_of(self, other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return chain_of(other, self)
+
     @property
     def digest(self) -> str:
         return codec.digest(self.graph)
@@ -430,7 +438,8 @@ class Authored(JobSource):
 
 
 class Workflow(Authored):
-    """Steps, and what they share: parameters, a queue, a unit of admission. `uses`: workflows that steps call only by name
+    """Steps, and what they share: parameters, a queue, a unit of admission. `links`: what is run when it has ended. `catalogue`: workflows
+    that the process of its payload may name. `uses`: workflows that steps call only by name
     (`BaseJob("again", Nested(name="loop"))`), as a workflow that calls itself does."""
 
     def __init__(
@@ -450,10 +459,13 @@ class Workflow(Authored):
         judged_by: str = "handled",
         enough: model.Enough | None = None,
         locks: Sequence[Any] = (),
+        links: Iterable[Any] = (),
+        catalogue: Iterable[Authored] = (),
         payload: model.PayloadIdentity | None = None,
         uses: Iterable[Authored] = (),
         extra: Mapping[str, Any] | None = None,
         labels: Mapping[str, str] | None = None,
+        callbacks: Sequence[Any] = (),
         doc: str = "",
     ) -> None:
         self.name = name
@@ -468,7 +480,7 @@ class Workflow(Authored):
         jobs = [to_job(item) for item in steps]
         exits = [to_job(item) for item in on_exit]
         self.jobs = {job.name: job for job in jobs}
-        self._graph = model.Workflow(
+        graph = model.Workflow(
             name=name,
             params=tuple(param.as_parameter() for param in self.params),
             steps=tuple(job.to_step() for job in jobs),
@@ -484,12 +496,14 @@ class Workflow(Authored):
             enough=enough,
             locks=locks_of(locks),
             payload=payload,
+            callbacks=callbacks_of(callbacks),
             extra=dict(extra or {}),
             definitions=gather(itertools.chain(jobs, exits, (one.as_job() for one in uses))),
             labels=dict(labels or {}),
             doc=doc,
             source=author_line(),
         )
+        self._graph = defining(with_links(graph, links), [one.graph for one in catalogue])
 
     @property
     def graph(self) -> model.Workflow:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from penstock.author.capture import cached_digests
+from penstock.author.chains import Chain
 from penstock.author.errors import Broken
 from penstock.author.flow import WorkflowFunction
 from penstock.author.jobs import Authored
@@ -96,9 +97,14 @@ def _workflows(module: ModuleType) -> dict[str, Authored]:
 def _calls(workflow: Authored, found: dict[str, Authored]) -> list[Authored]:
     """The workflows of the same file that this one names in its code, or is made of. Nothing is compiled: it may be wrong."""
     if isinstance(workflow, WorkflowFunction):
-        return [found[name] for name in _names(workflow.function.__code__) if name in found]
+        named = [found[name] for name in _names(workflow.function.__code__) if name in found]
+        linked = [getattr(link, "workflow", link) for link in workflow.given.get("links") or ()]
+        linked += workflow.given.get("catalogue") or ()
+        return [*named, *(one for one in found.values() if any(one is other for other in linked))]
     names = {definition.name for definition in workflow.graph.definitions}
-    return [one for one in found.values() if one.name in names]
+    if isinstance(workflow, Chain):
+        names.add(workflow.name)
+    return [one for one in found.values() if one.name in names and not isinstance(one, Chain)]
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -12,6 +12,7 @@ from penstock.author.errors import author_error
 from penstock.author.values import to_condition, to_value
 from penstock.errors import instead
 from penstock.graph import quantity
+from penstock.graph.callback import AnswerRule, Callback
 from penstock.graph.model import Backoff, Cache, Lock, Mount, Outcome, Placement, Retry, Toleration
 
 GPU = "nvidia.com/gpu"
@@ -23,6 +24,7 @@ class Options(TypedDict, total=False):
     memory: int | str
     gpu: int
     resources: Mapping[str, int | float | str]
+    resources_by: Mapping[str, Any]
     replicas: int
     node_selector: Mapping[str, str]
     tolerations: Sequence[Toleration | Mapping[str, Any]]
@@ -91,6 +93,8 @@ def step_fields(options: Mapping[str, Any], known: Sequence[str] = KNOWN) -> dic
     resources = _resources(options)
     if resources:
         fields["resources"] = resources
+    if options.get("resources_by"):
+        fields["resources_by"] = {name: to_value(amount) for name, amount in options["resources_by"].items()}
     if any(options.get(name) for name in ("node_selector", "tolerations", "affinity")):
         fields["placement"] = _placement(options)
     if options.get("timeout") is not None:
@@ -150,6 +154,45 @@ def locks_of(given: Any) -> tuple[Lock, ...]:
         raise author_error("P305", f"locks={given!r} does not fit", "give names, or Lock(name=…, limit=…)")
     locks = (one if isinstance(one, Lock) else Lock(name=one) for one in given)
     return tuple(dataclasses.replace(lock, name=to_value(lock.name)) for lock in locks)
+
+
+def callbacks_of(given: Any) -> tuple[Callback, ...]:
+    """URLs, or Callbacks, in whose fields expressions may be text."""
+    if isinstance(given, str | Callback):
+        given = [given]
+    if not isinstance(given, Sequence) or not all(isinstance(one, str | Callback) for one in given):
+        raise author_error("P305", f"callbacks={given!r} does not fit", "give URLs, or Callback(name=…, url=…)")
+    found = []
+    for number, one in enumerate(given, 1):
+        each = Callback(name=f"url-{number}", url=one) if isinstance(one, str) else one
+        found.append(
+            dataclasses.replace(
+                each,
+                url=to_value(each.url),
+                on=(each.on,) if isinstance(each.on, str) else tuple(each.on),
+                items=_list_of(each.items),
+                filter=None if each.filter is None else to_condition(each.filter),
+                headers={name: to_value(value) for name, value in each.headers.items()},
+                body=to_value(each.body),
+                secret=None if each.secret is None else to_value(each.secret),
+                answers=tuple(map(_answer_rule, each.answers)),
+                timeout=seconds(each.timeout),
+            )
+        )
+    return tuple(found)
+
+
+def _list_of(items: Any) -> Any:
+    """The text of an expression, as for conditions, or a value."""
+    if isinstance(items, str) and "${{" not in items:
+        return to_condition(items)
+    return to_value(items)
+
+
+def _answer_rule(rule: AnswerRule) -> AnswerRule:
+    when = None if rule.when is None else to_condition(rule.when)
+    status = (rule.status,) if isinstance(rule.status, str | int) else tuple(rule.status)
+    return dataclasses.replace(rule, when=when, status=status)
 
 
 def _resources(options: Mapping[str, Any]) -> dict[str, int]:

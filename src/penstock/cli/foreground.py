@@ -20,13 +20,15 @@ from penstock.cli.collecting import collect_garbage
 from penstock.cli.ui import errors, render
 from penstock.cli.ui.run_summary import RunEnd, run_summary
 from penstock.cli.ui.tracking import tracking_line
+from penstock.engine.follow import FOLLOW
 from penstock.errors import Problem, UserError, nearest
 from penstock.graph.model import ACTIONS, Workflow
 from penstock.plan.make import uninterrupted
 from penstock.service import access, parameters, requests, run_records, runs, stores, workflows
+from penstock.service.callbacks.entries import KIND, with_urls
 from penstock.service.hosting import Host
 from penstock.service.run_records import RunConflict
-from penstock.service.submission import Submission, local_actor, user
+from penstock.service.submission import Submission, is_linked, local_actor, user
 from penstock.service.tracking import rest
 from penstock.service.views.outputs import shown_outputs
 from penstock.settings import Settings
@@ -58,6 +60,8 @@ class ForegroundOptions:
     new: bool = False
     """Do not continue an interrupted run."""
     detach: bool = False
+    callbacks: Sequence[str] = ()
+    """URLs that are told how the run has ended."""
 
     @property
     def dry(self) -> bool:
@@ -89,6 +93,7 @@ def _run_one(
 ) -> None:
     with uninterrupted():
         workflow, report = workflows.load_with_report(file)
+    workflow = with_urls(workflow, options.callbacks)
     on = backends(options.on)
     if report is not None and not options.dry:
         _tell_of_foreign(workflow, report, file, quiet)
@@ -199,6 +204,9 @@ def resume_run(target: str, given: tuple[str, ...], settings: Settings, quiet: b
     name, path = run_records.split_target(target)
     with stores.open_existing(settings) as store:
         found = run_records.find(store, name)
+        if found.state in FINAL and not path and _is_left(store, found):
+            _go_on_with_chain(found, settings, quiet, output)
+            return
         if found.state in FINAL and not path and rest.is_left(store, found):
             place = rest.tell_rest(settings, store, found)
             render.result(output, {"run": found.id, "mlflow": place}, place)
@@ -220,6 +228,31 @@ def resume_run(target: str, given: tuple[str, ...], settings: Settings, quiet: b
         lambda: runs.go_on(host, found.id, resumed=outputs),
         lambda session, signals: _follow(session, signals, workflow, settings, quiet, output),
     )
+
+
+def _is_left(store: Store, run: RunRecord) -> bool:
+    """Of its chain."""
+    if not is_linked(run):
+        return False
+    from penstock.service.chain_runs import left
+
+    return left(store, run)
+
+
+def _go_on_with_chain(run: RunRecord, settings: Settings, quiet: bool, output: str) -> None:
+    """With what follows from a run that is over."""
+    host = Host(settings, run.options.get("on"))
+    with StopSignals() as signals:
+        try:
+            worst = _rest_of_chain(host, run, signals, settings, quiet, output, 0)
+            host.end()
+            host.close()
+        except BaseException:
+            host.abandon()
+            host.close()
+            raise
+    if worst:
+        raise click.exceptions.Exit(worst)
 
 
 def retry_run(name: str, settings: Settings, quiet: bool, output: str) -> None:
@@ -336,9 +369,55 @@ def _follow(
     session: runs.HostedRun, signals: StopSignals, workflow: Workflow, settings: Settings, quiet: bool, output: str
 ) -> None:
     """Show the progress until the run is over, print the result, and end with the exit code of the run."""
+    collect_garbage()
+    host, followed = session.host, is_linked(session.run)
+    worst = _watch(session, signals, workflow, settings, quiet, output, followed)
+    if followed:
+        worst = _rest_of_chain(host, session.run, signals, settings, quiet, output, worst)
+        host.end()
+    host.close()
+    if session.run.options.get(FOLLOW):
+        _tell_of_callbacks(session, settings)
+    told = None if quiet else host.told(session.run.number)
+    if told is not None:
+        render.note(tracking_line(told, session.run.id))
+    if session.live.error is not None:
+        raise RunConflict(Problem("P411", str(session.live.error), f"penstock watch {session.run.id}"))
+    if worst:
+        raise click.exceptions.Exit(worst)
+
+
+def _rest_of_chain(
+    host: Host, first: RunRecord, signals: StopSignals, settings: Settings, quiet: bool, output: str, worst: int
+) -> int:
+    """The runs that follow by links, one after another; they may be executed at the same time. Returns the exit code."""
+    from penstock.service.chain_runs import ChainFollower
+
+    for session in ChainFollower(host, settings, first.number).sessions(lambda: bool(signals.count)):
+        with stores.open_existing(settings) as store:
+            workflow = run_records.workflow_of(store, session.run)
+        signals.started(session)
+        worst = max(worst, _watch(session, signals, workflow, settings, quiet, output, True))
+    if not quiet:
+        from penstock.cli.ui.lineage import not_started
+
+        with stores.open_existing(settings) as store:
+            not_started(store, first)
+    return worst
+
+
+def _watch(
+    session: runs.HostedRun,
+    signals: StopSignals,
+    workflow: Workflow,
+    settings: Settings,
+    quiet: bool,
+    output: str,
+    keep: bool,
+) -> int:
+    """`keep`: the engine has more to do afterwards. Returns the exit code of the run."""
     from penstock.cli.ui.progress import Progress
 
-    collect_garbage()
     began = time.monotonic()
     progress = None if quiet else Progress(session.run.id, workflow)
     waits = _LiveWaits(session, settings)
@@ -362,7 +441,8 @@ def _follow(
                 stopping = True
                 _note_stopping(session, note)
             update()
-        session.host.end()
+        if not keep:
+            session.host.end()
     finally:
         waits.close()
         if progress is not None:
@@ -370,14 +450,15 @@ def _follow(
             progress.close()
     session.wait(0)
     run_summary(_end(session, time.monotonic() - began), settings, quiet, output)
-    session.host.close()
-    told = None if quiet else session.host.told(session.run.number)
-    if told is not None:
-        render.note(tracking_line(told, session.run.id))
-    if session.live.error is not None:
-        raise RunConflict(Problem("P411", str(session.live.error), f"penstock watch {session.run.id}"))
-    if session.state != "succeeded":
-        raise click.exceptions.Exit(130 if session.state == "stopped" else 3)
+    return 0 if session.state == "succeeded" else 130 if session.state == "stopped" else 3
+
+
+def _tell_of_callbacks(session: runs.HostedRun, settings: Settings) -> None:
+    with stores.open_existing(settings) as store:
+        many, due = store.deliveries.left(session.run.number, KIND)
+    if many:
+        wait = f", the first in {render.duration(due - time.time())}" if due > time.time() + 1 else ""
+        render.note(f"{render.plural(many, 'callback')} still to be delivered{wait}: penstock callbacks deliver")
 
 
 def _end(session: runs.HostedRun, seconds: float) -> RunEnd:

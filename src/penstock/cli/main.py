@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "retry": ("run", "Try again what failed in a run."),
     "cancel": ("run", "End a run. retry can take it up again."),
     "queue": ("queue", "Queues: quota, who holds it, who waits; apply, drain, resume."),
+    "callbacks": ("callbacks", "Callbacks: what was sent when runs ended, and sending again."),
     "usage": ("usage", "What runs asked for, used and cost, by person, queue or workflow."),
     "controller": ("controller", "Queue workflows in a Kubernetes cluster: print the manifests, check a cluster, run."),
     "serve": ("serve", "Serve runs and queues over HTTP: pages and an API."),

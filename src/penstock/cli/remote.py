@@ -19,6 +19,7 @@ from penstock.cli.ui.run_summary import RunEnd, run_summary
 from penstock.cli.watching import draw
 from penstock.errors import PlanError, Problem
 from penstock.service import parameters, requests, run_records, stores, workflows
+from penstock.service.callbacks.entries import with_urls
 from penstock.service.following import RunFollower
 from penstock.service.remote import placed, submit
 from penstock.service.remote_store import connection
@@ -42,6 +43,7 @@ def run_there(file: str, options: ForegroundOptions, settings: Settings, quiet: 
         fix = "leave it out; an admin changes the queues of a server: penstock queue apply FILE"
         raise PlanError(Problem("P409", "--queues does not go with --server", fix))
     workflow, report = workflows.load_with_report(file)
+    workflow = with_urls(workflow, options.callbacks)
     if report is not None:
         errors.entries([*report.of("lost"), *report.of("changed")][:10])
     values = parameters.parse(workflow, options.given)

@@ -16,12 +16,12 @@ from penstock import __version__
 from penstock.cli.collecting import collect_garbage
 from penstock.cli.json_log import structured
 from penstock.cli.ui import render
+from penstock.cli.worker_keeper import WorkerKeeper
 from penstock.errors import Problem, UserError
 from penstock.service import background, stores, tokens
 from penstock.service.clusters import ClusterSource
 from penstock.service.run_records import owner_alive
 from penstock.service.submission import user
-from penstock.service.workers import Worker
 from penstock.settings import Settings
 from penstock.store.orders import WorkOrder
 from penstock.store.records import FINAL
@@ -40,7 +40,7 @@ def work_until_idle(settings: Settings, quiet: bool) -> None:
             if work(settings, quiet, until_idle=True):
                 return
         with stores.open_or_create(settings) as store:  # what was ordered after the last look
-            left = any("problem" not in order.data for order in store.orders.all() if not _is_at_it(store, order))
+            left = any("problem" not in order.data for order in store.orders.to_do() if not _is_at_it(store, order))
 
 
 def _is_at_it(store: Store, order: WorkOrder) -> bool:
@@ -48,14 +48,20 @@ def _is_at_it(store: Store, order: WorkOrder) -> bool:
     return run is None or run.state in FINAL or owner_alive(store, run) is not False
 
 
-def work(settings: Settings, quiet: bool, until_idle: bool = False) -> bool:
-    """Until a signal ends it: then true."""
+def work(settings: Settings, quiet: bool, until_idle: bool = False, until_eof: bool = False) -> bool:
+    """Until a signal ends it: then true. `until_eof`: of a server, which has the other end of stdin."""
+    from penstock.service.workers import Worker
+
     worker = Worker(settings, _say(quiet))
     signals = _Signals(worker.stop, worker.abandon)
     with signals:
+        if until_eof:
+            from penstock.cli.worker_keeper import until_eof as when_gone
+
+            when_gone(worker.stop)
         worker.start()
         collect_garbage()
-        if not quiet:
+        if not quiet and not until_eof:
             render.note(f"working for {stores.name_of(settings)} with {settings.jobs} jobs; Ctrl-C ends")
         while not worker.join(0.2):
             if until_idle and worker.idle and not signals.count:
@@ -86,14 +92,14 @@ def serve(
     own = text = None
     if with_token:
         own, text = tokens.made(user() or "owner", "admin", time.time())
-    worker = Worker(settings, _say(quiet)) if with_worker else None
+    worker = WorkerKeeper(settings, render.note, quiet) if with_worker else None
     listening = _listen(host, port)
     where, bound = listening.getsockname()[:2]
     if elsewhere is not None:
         names = (*names, urlsplit(elsewhere.url).hostname or "")
     hosts = {*LOOPBACK, *(one.lower() for one in names), _bracketed(where)}
     log = None if quiet else _line
-    app = application(settings, hosts, own, worker, log, __version__, elsewhere, watched)
+    app = application(settings, hosts, own, None, log, __version__, elsewhere, watched, beside=worker)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -114,22 +120,19 @@ def serve(
 
     def abandon() -> None:
         if worker is not None:
-            worker.abandon()
+            worker.stop()  # the second time
         server.force_exit = True
 
     shown = names[0] if names else "localhost" if where in ("127.0.0.1", "0.0.0.0") else _bracketed(where)
     address = f"http://{shown}:{bound}/" + (f"login?token={text}" if text else "")
     with _Signals(stop, abandon), listening:
-        thread = threading.Thread(
-            target=_announce, args=(server, address, browser, stores.name_of(settings)), daemon=True
-        )
+        told = (server, address, browser, stores.name_of(settings), worker)
+        thread = threading.Thread(target=_announce, args=told, daemon=True)
         thread.start()
         collect_garbage()
         _run(server, listening)
-    if worker is not None:
-        worker.join()
-        if worker.failure is not None:
-            raise worker.failure
+        if worker is not None:
+            worker.join()
 
 
 def _needed(sign_in: str | None) -> tuple[Any, Any, Any]:
@@ -181,7 +184,8 @@ def _run(server: Any, listening: socket.socket) -> None:
     asyncio.run(main())
 
 
-def _announce(server: Any, address: str, browser: bool, store: str) -> None:
+def _announce(server: Any, address: str, browser: bool, store: str, worker: WorkerKeeper | None) -> None:
+    """Says where it is, once it answers. Only then the worker is started: that takes as long as the start of the server did."""
     while not server.started:
         if server.should_exit:
             return
@@ -189,6 +193,8 @@ def _announce(server: Any, address: str, browser: bool, store: str) -> None:
     render.data(address)
     sys.stdout.flush()
     render.note(f"serving {store}; Ctrl-C ends")
+    if worker is not None:
+        worker.start()
     if browser:
         import webbrowser
 

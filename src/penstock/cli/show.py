@@ -33,11 +33,13 @@ class RunScreen:
         """What of the run waits in a queue or for a lock."""
 
     def show(self, shape: str) -> None:
-        """`shape`: events, gantt, tree or "". Raises NotFound if the run has no such step or task."""
+        """`shape`: events, gantt, lineage, tree or "". Raises NotFound if the run has no such step or task."""
         if self.path:
             task_views.check_path(self.store, self.run, self.path)
         if shape == "events":
             self._events()
+        elif shape == "lineage":
+            self._lineage()
         elif shape == "gantt":
             self._gantt()
         elif shape == "tree":
@@ -111,6 +113,16 @@ class RunScreen:
             render.json_out([event._asdict() for event in found])
         else:
             tasks.events(found)
+
+    def _lineage(self) -> None:
+        from penstock.cli.ui.lineage import tree
+        from penstock.service.views.lineage import lineage
+
+        found = lineage(self.store, self.run)
+        if self.json:
+            render.json_out(found.as_data())
+        else:
+            tree(found, self.run.id)
 
     def _gantt(self) -> None:
         from penstock.cli.ui.timeline import chart

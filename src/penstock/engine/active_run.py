@@ -284,6 +284,8 @@ class ActiveRun:
             tally = self.progress.setdefault(step, {})
             tally["tasks"] = tally.get("tasks", 0) + said["tasks"]
             return
+        if kind == "step.asks":  # for people who read the log
+            return
         many = int(said.get("tasks", 1))
         info = _encode({key: value for key, value in said.items() if key not in ("tasks", "follows")})
         if task is not None:

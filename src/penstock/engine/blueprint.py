@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, Final
 
 from penstock.expressions.evaluate import EvaluationError, NotKnown, evaluate, resolve, to_text
@@ -82,6 +83,11 @@ class Loaded(dict[str, Any]):
 
     def raw(self, name: str) -> Any:
         return super().__getitem__(name)
+
+
+def holds_stored(values: Mapping[str, Any]) -> bool:
+    """Is there a value among them that an expression can look into once it is fetched?"""
+    return any(type(value) is Stored and value.kind == "json" for value in values.values())
 
 
 def loaded(values: Mapping[str, Any], fetch: Fetch) -> Loaded:
@@ -175,6 +181,12 @@ class StepPlan:
         found = canonical(_identity(step, self.static)).encode("utf-8", "surrogatepass")
         if alike is not None:
             known[alike] = found
+        return found
+
+    def asking(self, resources: Mapping[str, int]) -> StepPlan:
+        """The same step with these resources: what the run has found of what it asks for."""
+        found = copy(self)
+        found.step, found.shape, found.widened = dataclasses.replace(self.step, resources=resources), None, None
         return found
 
     def inputs(
@@ -433,6 +445,10 @@ def _passed_on(node: Node, scope: Mapping[str, Any]) -> Any:
         outputs = scope["steps"].get(path[1], {}).get("outputs")
         if isinstance(outputs, Loaded) and path[3] in outputs:
             return outputs.raw(path[3])
+    if path is not None and len(path) == 2 and path[0] == "params":
+        params = scope.get("params")
+        if isinstance(params, Loaded) and path[1] in params:
+            return params.raw(path[1])
     return evaluate(node, scope)
 
 

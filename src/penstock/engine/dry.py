@@ -114,6 +114,13 @@ class DryValues:
                 found[given.name] = "" if given.type.name in ("any", "file", "dir") else empty_value(given.type)
         return found
 
+    def resources(self, scope: WorkflowScope, plan: StepPlan) -> dict[str, int]:
+        """The most, where the amount is made of what is made up."""
+        try:
+            return self._real.resources(scope, plan)
+        except NO_VALUE:
+            return dict(plan.step.resources)
+
     def resolve(self, task: Task, item: Any) -> None:
         try:
             self._real.resolve(task, item)

@@ -329,7 +329,7 @@ class Reservations:
     def _inherit(self, reservation: ActiveReservation, state: StepState, now: float) -> None:
         """Take over the machines of the stage before."""
         for one in reservation.allocations.values():
-            if one.idle and not one.evicting:
+            if one.idle and not one.evicting and len(shapes((*one.asked, state))) == 1:
                 many = min(one.idle, state.wanted)
                 one.idle -= many
                 one.granted = {state: many}

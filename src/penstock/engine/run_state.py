@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final
 
-from penstock.engine.blueprint import Blueprint, loaded
+from penstock.engine.blueprint import Blueprint, holds_stored, loaded
 from penstock.engine.effects import (
     CallFailed,
     CallOpened,
@@ -31,8 +31,8 @@ from penstock.engine.ready_queue import ReadyQueue
 from penstock.engine.steps import StepState, Task, WorkflowScope
 from penstock.engine.values import Values
 from penstock.expressions.evaluate import EvaluationError, resolve
+from penstock.graph import quantity
 from penstock.graph.model import MISSING, Outcome, Step
-from penstock.graph.stored import Stored
 
 SUCCEEDED, FAILED, ERRORED = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED
 SKIPPED, OMITTED, CANCELLED = Outcome.SKIPPED, Outcome.OMITTED, Outcome.CANCELLED
@@ -227,7 +227,8 @@ class RunState:
         self, blueprint: Blueprint, params: dict[str, Any], prefix: str, step_prefix: str, owner: Task | None
     ) -> WorkflowScope:
         scope = WorkflowScope(blueprint, params, prefix, step_prefix, owner, self.run)
-        if any(type(value) is Stored or type(value) is list for value in params.values()):
+        if holds_stored(params) or any(type(value) is list for value in params.values()):
+            # A large value, or a list with some in it: what looks into it needs more than its name.
             scope.view["params"] = loaded(params, self.values.fetch)
         self.scopes[prefix] = scope
         return scope
@@ -289,6 +290,8 @@ class RunState:
                 if not items.count:
                     return self._noted(scope, step, SKIPPED, "no items", plan.defaults())
                 at_once, beyond = self.values.at_once(scope, plan), self.values.beyond(scope, plan)
+            if step.resources_by:
+                plan = plan.asking(self.values.resources(scope, plan))
         except (EvaluationError, ValueError, KeyError, TypeError) as error:
             return self._noted(scope, step, ERRORED, said(error), {})
         state = StepState(scope, plan, items, at_once)
@@ -296,8 +299,11 @@ class RunState:
         if self.needs_quota is not None and plan.inner is None and self.needs_quota(state):
             state.permits = []
         scope.states[number] = state
+        path = state.path if not scope.prefix else scope.prefix + step.name
+        if step.resources_by:
+            asked = {name: quantity.show(plan.step.resources[name], name) for name in step.resources_by}
+            self.emit(Noted("step.asks", path, {"resources": asked}, None))
         if items is not None:
-            path = state.path if not scope.prefix else scope.prefix + step.name
             self.emit(Noted("step.ready", path, {"tasks": items.count}, None))
         self.ready.add_step(state)
         return None

@@ -13,6 +13,8 @@ from penstock.engine.outcomes import results_of
 from penstock.engine.steps import Task, WorkflowScope
 from penstock.expressions.evaluate import EvaluationError, evaluate, resolve
 from penstock.expressions.parse import Expr
+from penstock.expressions.plain import brief
+from penstock.graph import quantity
 from penstock.graph.model import Step
 from penstock.plan.expand import decide, each_item
 
@@ -45,6 +47,10 @@ class Values(Protocol):
     def is_one_of_enough(self, task: Task, outputs: Mapping[str, Any]) -> bool: ...
 
     def inputs(self, scope: WorkflowScope, plan: StepPlan, item: Any) -> dict[str, Any]: ...
+
+    def resources(self, scope: WorkflowScope, plan: StepPlan) -> dict[str, int]:
+        """What each pod of the step asks for, where only the run knows some of it."""
+        ...
 
     def resolve(self, task: Task, item: Any) -> None:
         """Replace the expressions in the task's action by their values."""
@@ -119,6 +125,13 @@ class RunValues:
     def inputs(self, scope: WorkflowScope, plan: StepPlan, item: Any) -> dict[str, Any]:
         return plan.inputs(scope.params, scope.steps, scope.view, item)
 
+    def resources(self, scope: WorkflowScope, plan: StepPlan) -> dict[str, int]:
+        step = plan.step
+        found = dict(step.resources)
+        for name, given in step.resources_by.items():
+            found[name] = _amount(name, resolve(given, scope.view), step.resources.get(name, 0))
+        return found
+
     def resolve(self, task: Task, item: Any) -> None:
         task.action = task.state.plan.action(task.state.scope.view, task.inputs, item, self.fetch, task.tries)
 
@@ -174,6 +187,24 @@ class RunValues:
 
     def results(self, scope: WorkflowScope) -> tuple[dict[str, Any], str]:
         return results_of(scope)
+
+
+def _amount(name: str, value: Any, most: int) -> int:
+    """Thousandths of a unit."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise EvaluationError(f"resources_by.{name} is {brief(value)}, not an amount")
+    try:
+        amount = quantity.parse(value)
+    except ValueError as error:
+        raise EvaluationError(f"resources_by.{name}: {error}") from None
+    if name == "memory":
+        amount = -(-amount // 1000) * 1000  # bytes are whole
+    if not 0 <= amount <= most:
+        shown = quantity.show(most, name)
+        raise EvaluationError(f"resources_by.{name} is {value}, and resources allows from 0 to {shown}")
+    if "/" in name and amount % 1000:
+        raise EvaluationError(f"resources_by.{name} is {value}, and a device cannot be divided")
+    return amount
 
 
 def _count(value: Any, name: str, low: int) -> int:

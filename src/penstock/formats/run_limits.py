@@ -7,11 +7,17 @@ from penstock.graph.model import Step, Workflow
 
 
 def report_run_limits(report: Report, workflow: Workflow, target: str) -> None:
-    """Names the limits that are lost, of all its steps, and the identity of its payload."""
+    """Names the limits that are lost, of all its steps; the identity of its payload; and its callbacks, which nobody sends there."""
     if workflow.payload is not None:
         report.lost("payload", f"{target} starts each submission, also of work that is done", source=workflow.source)
+    for callback in workflow.callbacks:
+        said = f"{target} tells nobody how a workflow has ended"
+        report.lost(f"callbacks.{callback.name}", said, "Send it from an exit handler.", workflow.source)
     for one in (workflow, *workflow.definitions):
         where = "" if one is workflow else f"definitions.{one.name}."
+        if one.links:
+            said = f"{target} starts no other workflow when one has ended"
+            report.lost(f"{where}links", said, "Convert each workflow, and call them as steps of one.", one.source)
         for step in (*one.steps, *one.on_exit):
             _step(report, step, f"{where}steps.{step.name}", target)
 

@@ -215,7 +215,7 @@ def _field_encoder(name: str, kind: Any) -> Callable[[Any], Any]:
         return _encode_resources
     if name in JOINED and issubclass(kind, Expr):
         return _encode_condition
-    if name in ("when", "trigger", "condition", "at_once", "timeout_by") and issubclass(kind, Expr):
+    if name in ("when", "trigger", "condition", "filter", "at_once", "timeout_by") and issubclass(kind, Expr):
         return lambda value: value.text
     if name in ("outcomes", "tolerates"):
         return lambda value: sorted(outcome.value for outcome in value)

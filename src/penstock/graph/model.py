@@ -28,6 +28,7 @@ from penstock.errors import Source
 from penstock.expressions.parse import Expr, references
 from penstock.expressions.template import Template
 from penstock.expressions.types import ANY, Type
+from penstock.graph.callback import Callback
 
 Value = Any
 """JSON data whose leaves may also be Expr or Template."""
@@ -398,6 +399,9 @@ class Step:
     """The same, where only the run knows it; the smaller of the two holds, and null is no limit. Not of a called workflow."""
     resources: Mapping[str, int] = field(default_factory=dict)
     """Thousandths of a unit, by resource, for one pod."""
+    resources_by: Mapping[str, Value] = field(default_factory=dict)
+    """Amounts that only the run knows, by resource: units, or text such as 4Gi. Evaluated once, when the step is ready, over
+    parameters and outputs. `resources` says the most that each may be, which is what a plan counts with. Not of a called workflow."""
     replicas: int = 1
     """Pods of one task; they start together or not at all."""
     placement: Placement | None = None
@@ -426,6 +430,29 @@ class Enough:
 
     steps: tuple[str, ...]
     of: str = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Another workflow, which is run when this one has ended; or when the links have that it comes `after`. A link makes one run.
+
+    Expressions in it read `outputs.NAME` of what it comes after, `params.NAME` of this workflow, and `run.id`, `run.state`, `run.error` of the run
+    that ended (of several: of the first that did not succeed, or the first)."""
+
+    workflow: str
+    """A definition, or this workflow itself."""
+    name: str = ""
+    """Its place in the chain; empty: the name of the workflow."""
+    after: tuple[str, ...] = ()
+    """Names of links. With several it is a join: it waits for all of them. Empty: this workflow itself."""
+    on: tuple[str, ...] = ("succeeded",)
+    """The ends after which it is run: succeeded, failed, cancelled, invalid."""
+    when: Expr | None = None
+    params: Mapping[str, Value] = field(default_factory=dict)
+    """What is not named here is passed on by name: an output of what it comes after, or else a parameter of this workflow."""
+
+
+LINK_ON: Final = ("succeeded", "failed", "cancelled", "invalid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -470,10 +497,14 @@ class Workflow:
     """Held while it runs."""
     payload: PayloadIdentity | None = None
     """Only of the root."""
+    callbacks: tuple[Callback, ...] = ()
+    """Requests that are sent when it has ended. Of the root alone."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Like `Step.extra`, for the document around the steps."""
+    links: tuple[Link, ...] = ()
+    """What is run when it has ended. Of a definition: when a run of it has, not a call."""
     definitions: tuple[Workflow, ...] = ()
-    """The workflows that steps call by name. Only the root has any."""
+    """The workflows that steps call and links run, by name. Only the root has any."""
     labels: Mapping[str, str] = field(default_factory=dict)
     doc: str = ""
     source: Source | None = field(default=None, compare=False)
@@ -566,6 +597,8 @@ def step_values(step: Step, inputs: bool = True) -> Iterator[tuple[str, Value]]:
         yield "when", step.when
     if step.timeout_by is not None:
         yield "timeout_by", step.timeout_by
+    if step.resources_by:
+        yield "resources_by", step.resources_by
     if step.each is not None:
         for axis in step.each.axes:
             for name, items in axis.items():
@@ -607,6 +640,7 @@ def _reads_inputs_only(step: Step) -> bool:
         and step.each is None
         and step.loop is None
         and step.timeout_by is None
+        and not step.resources_by
         and step.cache.key is None
         and not step.locks
         and not step.mounts

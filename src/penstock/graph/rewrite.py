@@ -43,6 +43,7 @@ def map_step(step: Step, change: Callable[[Value], Value]) -> Step:
         trigger=None if step.trigger is None else change(step.trigger),
         when=None if step.when is None else change(step.when),
         timeout_by=None if step.timeout_by is None else change(step.timeout_by),
+        resources_by={name: change(amount) for name, amount in step.resources_by.items()},
         each=None if step.each is None else _map_each(step.each, change),
         loop=None if step.loop is None else dataclasses.replace(step.loop, condition=change(step.loop.condition)),
         cache=step.cache if step.cache.key is None else dataclasses.replace(step.cache, key=change(step.cache.key)),

@@ -20,6 +20,13 @@ class SecretUse(NamedTuple):
     field: str
     open: bool
     """Would others see it there?"""
+    of: str = "step"
+    """Or a callback, whose name is in `step` then."""
+
+    @property
+    def where(self) -> str:
+        """Its place in the document."""
+        return f"{self.of}s.{self.step}.{self.field}"
 
 
 def secret_uses(workflow: Workflow) -> Iterator[SecretUse]:
@@ -29,6 +36,11 @@ def secret_uses(workflow: Workflow) -> Iterator[SecretUse]:
             for field, value in _values(step):
                 for name in _names(value):
                     yield SecretUse(name, prefix + step.name, field, field.rpartition(".")[2] in _OPEN)
+
+    for callback in workflow.callbacks:
+        for field, value in (("headers", dict(callback.headers)), ("body", callback.body), ("secret", callback.secret)):
+            for name in _names(value):
+                yield SecretUse(name, callback.name, field, False, "callback")
 
 
 def _values(step: Step) -> Iterator[tuple[str, Value]]:

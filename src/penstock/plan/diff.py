@@ -139,12 +139,20 @@ def _peaks(before: Plan, after: Plan) -> tuple[str, ...]:
 
 def _whole(before: Plan, after: Plan) -> tuple[str, ...]:
     found = []
-    for name in ("queue", "priority", "parallel", "timeout", "fail_fast", "judged_by", "enough", "locks"):
+    for name in ("queue", "priority", "parallel", "timeout", "fail_fast", "judged_by", "enough", "locks", "links"):
         x, y = getattr(before.workflow, name), getattr(after.workflow, name)
         if x != y:
             found.append(f"{name}: {_shown(x)} → {_shown(y)}")
     if before.unit != after.unit:
         found.append(f"unit: {before.unit} → {after.unit}")
+    told = [
+        {one.name: codec.canonical(codec.encode(one)) for one in plan.workflow.callbacks} for plan in (before, after)
+    ]
+    found += [
+        f"callbacks: {name} changed"
+        for name in told[0].keys() | told[1].keys()
+        if told[0].get(name) != told[1].get(name)
+    ]
     old, new = ({o.name: codec.canonical(codec.encode(o)) for o in plan.workflow.outputs} for plan in (before, after))
     found += [f"output {name}: changed" for name in old.keys() | new.keys() if old.get(name) != new.get(name)]
     return tuple(sorted(found))

@@ -109,6 +109,10 @@ def merge(workflows: Sequence[tuple[Workflow, Mapping[str, Any]]], name: str | N
     queue, priority = _common(plans, "queue"), _common(plans, "priority")
     if len(plans) > 1 and any(plan.workflow.enough is not None for plan in plans):
         notes.append("enough was left out: what is enough for one of the workflows is not enough for all")
+    if len(plans) > 1 and any(plan.workflow.callbacks for plan in plans):
+        notes.append(
+            "callbacks were left out: each is about the end of one of the workflows, which the merged one has not"
+        )
     for attribute in ("unit", "fail_fast", "judged_by", "labels", "extra"):
         if len({canonical(encode_value(getattr(plan.workflow, attribute))) for plan in plans}) > 1:
             notes.append(f"{attribute} differs between the workflows; what is not the same in all was left out")
@@ -131,6 +135,7 @@ def merge(workflows: Sequence[tuple[Workflow, Mapping[str, Any]]], name: str | N
         fail_fast=bool(_common(plans, "fail_fast")),
         judged_by=_common(plans, "judged_by") or "handled",
         locks=_locks(plans, rewrite),
+        callbacks=plans[0].workflow.callbacks if len(plans) == 1 else (),
         extra=plans[0].workflow.extra if all(plan.workflow.extra == plans[0].workflow.extra for plan in plans) else {},
         definitions=definitions,
         labels={

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, overload
 
 from penstock.artifacts.values import loads
 from penstock.author import jobs as objects
+from penstock.author.chains import Chain
 from penstock.author.flow import WorkflowFunction
 from penstock.backends.registry import kinds_for
 from penstock.graph.model import Workflow
 from penstock.graph.paths import parents
 from penstock.runners.base import RunFailed, by_name, graph_of, single_result
 from penstock.runners.declared import outputs_of_run
+from penstock.runners.lineage import Lineage
 from penstock.runners.notebook import LiveDrawing, notebook, page
 from penstock.runners.payloads import Payload, PayloadSenders
 from penstock.runners.results import StepResult, TaskResult, step_or_task
@@ -27,7 +29,7 @@ from penstock.service.logs import log_text
 from penstock.service.payloads.submit import PayloadRequest
 from penstock.service.results import opened, outputs_of
 from penstock.service.run_records import find, state_of, workflow_of
-from penstock.service.submission import Submission, user
+from penstock.service.submission import Submission, is_linked, user
 from penstock.service.task_states import BAD
 from penstock.service.views.runs import failures
 from penstock.service.views.tallies import TallyReader
@@ -300,13 +302,36 @@ class LocalRunner:
             return Run(record, workflow_of(store, record), self.settings)
 
     @overload
+    def run(self, workflow: Chain, /, *args: Any, **params: Any) -> Lineage[Run[Any]]: ...
+    @overload
     def run(self, workflow: WorkflowFunction[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
     @overload
     def run(self, workflow: objects.Workflow | Workflow, /, **params: Any) -> Run[Any]: ...
     def run(self, workflow: Any, /, *args: Any, **params: Any) -> Any:
-        """Run it to its end."""
+        """Run it to its end, and what follows from it by links. Of a chain, the runs are returned as a Lineage."""
         try:
-            return self.submit(workflow, *args, **params).wait()
+            run = self.submit(workflow, *args, **params).wait()
+            if run._session is not None and is_linked(run._session.run):
+                self._follow(run._session)
+            return self._lineage(run) if isinstance(workflow, Chain) else run
         finally:
             if not self._kept:
                 self.close()
+
+    def _lineage(self, run: Run[Any]) -> Lineage[Run[Any]]:
+        settings = self.settings
+        return Lineage(settings, run.id, lambda name: open_run(name, home=settings.home, store=settings.store))
+
+    def _follow(self, first: runs.HostedRun) -> None:
+        """Execute what follows from a run. Ctrl-C leaves the rest to `penstock resume` and workers."""
+        from penstock.service.chain_runs import ChainFollower
+
+        begun: list[runs.HostedRun] = []
+        try:
+            for session in ChainFollower(first.host, self.settings, first.run.number).sessions(lambda: False):
+                begun.append(session)
+        except KeyboardInterrupt:
+            first.interrupt()
+            for session in begun:
+                session.wait()
+            raise

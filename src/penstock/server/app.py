@@ -12,7 +12,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock.errors import Problem, UserError
 from penstock.server import pages
 from penstock.server.access import SAFE, AccessGate, Allowance, note
-from penstock.server.api import blobs, cluster, payloads, people, queues, records, runs, state, store, verbs
+from penstock.server.api import blobs, callbacks, cluster, payloads, people, queues, records, runs, state, store, verbs
 from penstock.server.counted import Counted
 from penstock.server.feeds import Feeds
 from penstock.server.guard import PATIENCE, Guard, Tagged
@@ -35,17 +35,20 @@ from penstock.server.threads import StoreThreads
 from penstock.service import stores
 from penstock.service.clusters import ClusterSource
 from penstock.service.tokens import NotAllowed
-from penstock.service.workers import Worker
 from penstock.settings import Settings
 from penstock.store.tokens import AccessToken
 
 if TYPE_CHECKING:
     from penstock.server.oidc.provider import Provider
     from penstock.server.oidc.settings import SignInSettings
+    from penstock.service.workers import Worker
 
 API = "/api/v1"
 ROUTERS: tuple[tuple[str, APIRouter], ...] = (
-    *((API, one.router) for one in (records, runs, payloads, queues, cluster, verbs, blobs, people, state, store)),
+    *(
+        (API, one.router)
+        for one in (records, callbacks, runs, payloads, queues, cluster, verbs, blobs, people, state, store)
+    ),
     ("", state.health),
     *(("", router) for router in pages.ROUTERS),
 )
@@ -53,9 +56,20 @@ ROUTERS: tuple[tuple[str, APIRouter], ...] = (
 _FIX = "see the OpenAPI document at /api/v1/openapi.json"
 
 
+class WorkerBeside(Protocol):
+    """A worker in a process of its own, which belongs to this server."""
+
+    trouble: str
+    """Why there is none at the moment."""
+    restarts: int
+
+    @property
+    def pid(self) -> int | None: ...
+
+
 class Server:
     """An ASGI application. `own`: the token of a server that runs for one person. `worker`: executes what is submitted, in this process; if
-    there is none, `penstock worker` does. `log`: gets a line for each request. `sign_in`: where people sign in, if not only with tokens.
+    there is none, `penstock worker` does. `beside`: that worker, if it belongs to this server; it is only told of. `log`: gets a line for each request. `sign_in`: where people sign in, if not only with tokens.
     `cluster`: its queues are shown beside those of the store. `patience`: seconds to wait for more of a body."""
 
     def __init__(
@@ -69,10 +83,12 @@ class Server:
         sign_in: SignInSettings | None = None,
         cluster: ClusterSource | None = None,
         patience: float = PATIENCE,
+        beside: WorkerBeside | None = None,
     ) -> None:
         self.settings = settings
         self.provider = _provider(sign_in) if sign_in is not None else None
         self.worker = worker
+        self.beside = beside
         self.cluster = cluster
         self.threads = StoreThreads(settings)
         self.feeds = Feeds(settings, self.threads)
@@ -101,7 +117,8 @@ class Server:
         app.state.threads = self.threads
         app.state.feeds = self.feeds
         app.state.provider = self.provider
-        app.state.worker = self.worker
+        app.state.beside = self.beside
+        app.state.working = os.getpid() if self.worker is not None else None
         app.state.counted = self.counted
         app.state.cluster = self.cluster
         app.state.diagnosis = DiagnosisCache()

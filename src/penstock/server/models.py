@@ -79,6 +79,22 @@ class RunDetails(RunItem):
     waits: list[dict[str, Any]]
 
 
+class LineageItem(BaseModel):
+    run: str | None = Field(description="null: the link has started none")
+    workflow: str
+    state: str = Field(description="Of the run; or skipped, omitted, dead, waiting, removed")
+    link: str = Field(description="Its place in the chain; empty: the first run")
+    parent: str | None = Field(description="The run whose end started it")
+    depth: int
+    why: str = Field(description="Why there is no run")
+    error: str
+
+
+class LineageView(BaseModel):
+    root: str
+    links: list[LineageItem] = Field(description="Each below what it follows from")
+
+
 class Task(_Open):
     task: str
     step: str

@@ -1,12 +1,12 @@
-"""The shapes of what the API gives of records over time: usage, series of queues, what-ifs, flows, plans and costs of runs. Used by api.records."""
+"""The shapes of what the API gives of records over time: usage, series of queues, what-ifs, flows, plans and costs of runs, callbacks. Used by api.records and api.callbacks."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from penstock.server.models import RunItem, _Open
+from penstock.server.models import RunItem, _Open, _Strict
 
 
 class UsageItem(_Open):
@@ -92,3 +92,40 @@ class RunPlanView(BaseModel):
     plan: dict[str, Any]
     against: str | None
     difference: dict[str, Any] | None = Field(description="To the run `against`: as penstock diff -o json")
+
+
+class CallbackTry(_Open):
+    attempt: int
+    at: float
+    status: int = Field(description="Of the answer; 0: there was none")
+    error: str
+    seconds: float
+
+
+class CallbackItem(_Open):
+    number: int
+    run: str
+    callback: str
+    end: str
+    place: int | None = Field(description="Of the item that it is about")
+    state: str = Field(description="new: still to be delivered; done; dead: given up")
+    attempts: int
+    error: str
+    next_at: float | None
+    key: str = Field(description="What the receiver got as Idempotency-Key")
+    tries: list[CallbackTry]
+
+
+class CallbackPage(BaseModel):
+    items: list[CallbackItem]
+    next: str | None
+
+
+class Redeliver(_Strict):
+    numbers: list[Annotated[int, Field(ge=1, lt=1 << 53)]] = Field(
+        default=[], max_length=10_000, description="Which; none: all of the run that were given up"
+    )
+
+
+class Redelivered(BaseModel):
+    redelivered: int

@@ -11,6 +11,8 @@ from penstock.graph import quantity
 
 UNLIMITED = 2**63 - 1
 """As in admission.model, which is not imported here: commands that only print need not load it."""
+GUESS = 60.0
+"""Seconds that a task takes whose run time is not known, in simulations."""
 _SHORT_NAMES = {"nvidia.com/gpu": "gpu"}
 
 

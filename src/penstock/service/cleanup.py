@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock.backends.folders import mangled
 from penstock.service import stores
+from penstock.service.callbacks.entries import KIND
 from penstock.service.tracking.rest import untold
 from penstock.service.usage import Counter
 from penstock.settings import Settings
@@ -105,14 +106,15 @@ class Cleanup:
             )
 
     def _keep_untold(self) -> None:
-        missing = untold(self.store)
-        kept = [run for run in self.plan.runs if run.number in missing]
-        if kept:
-            self.plan.runs = [run for run in self.plan.runs if run.number not in missing]
-            more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
-            self.plan.notes.append(
-                f"{kept[0].id}{more} kept: MLflow has not been told all   (penstock resume tells it, PENSTOCK_MLFLOW=no gives it up)"
-            )
+        """Runs of which somebody is still to be told stay."""
+        mlflow = "MLflow has not been told all   (penstock resume tells it, PENSTOCK_MLFLOW=no gives it up)"
+        callbacks = "callbacks are still to be delivered   (penstock callbacks deliver)"
+        for missing, why in ((untold(self.store), mlflow), (self.store.deliveries.runs_left(KIND), callbacks)):
+            kept = [run for run in self.plan.runs if run.number in missing]
+            if kept:
+                self.plan.runs = [run for run in self.plan.runs if run.number not in missing]
+                more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+                self.plan.notes.append(f"{kept[0].id}{more} kept: {why}")
 
     def examine(self) -> None:
         """Find what no record refers to, the runs to be removed left out."""

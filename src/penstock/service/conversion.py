@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.formats.documents import Document, Library
     from penstock.graph.model import Workflow
 
-TARGETS = ("argo", "tekton", "jobset", "job", "penstock", "python", "mermaid", "dot")
+TARGETS = ("argo", "tekton", "jobset", "job", "asl", "penstock", "python", "mermaid", "dot")
 """For the help. Formats of other packages come on top: see formats.registry."""
 OPENING = "something must open these gates, or the workflow waits for ever. penstock gate --help says how; a cluster with the controller of Penstock needs no gates written: it queues what has the label"
 """For everything that Kueue does not open by itself."""
@@ -133,6 +133,11 @@ def render(workflow: Workflow, to: str) -> Written:
     report = Report()
     if to == "argo":
         workflow = with_endings(workflow, report)
+    for one in (workflow, *workflow.definitions):
+        for step in (*one.steps, *one.on_exit):
+            if step.resources_by:
+                said = f"{step.name} always asks for the most, not for what the run finds"
+                report.lost(f"steps.{step.name}.resources_by", said, source=step.source)
     written = registry.write(workflow, to, _bundle(workflow))
     written.report.extend(report)
     return written

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.service.callbacks.delivery import CallbackDelivery
+from penstock.service.chains.delivery import LinkDelivery
 from penstock.service.outbox.courier import Courier, Delivery
 from penstock.settings import Settings
 
-Execute = Callable[[int], None]
-"""Executes a run that a delivery has recorded, by its number, in this process. Without it, the run has an order, and a worker executes it."""
 
-
-def deliveries(settings: Settings, execute: Execute | None) -> list[Delivery]:
-    """One for each kind of row."""
-    return []
+def deliveries(settings: Settings) -> list[Delivery]:
+    """One for each kind of row. Raises UserError: the settings are no good."""
+    return [CallbackDelivery(settings), LinkDelivery(settings)]
 
 
 class Couriers:
     """Those of one process, one for each kind of row. `say`: is told of faults."""
 
-    def __init__(
-        self, settings: Settings, execute: Execute | None = None, say: Callable[[str], None] = lambda line: None
-    ) -> None:
-        self._couriers = [Courier(settings, delivery, say) for delivery in deliveries(settings, execute)]
+    def __init__(self, settings: Settings, say: Callable[[str], None] = lambda line: None) -> None:
+        self._couriers = [Courier(settings, delivery, say) for delivery in deliveries(settings)]
 
     def start(self) -> None:
         for courier in self._couriers:

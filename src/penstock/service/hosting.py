@@ -32,6 +32,12 @@ Start = Callable[[Engine, Store], ActiveRun]
 class Beside(Protocol):
     """Is ended with the engine."""
 
+    def start(self) -> None: ...
+
+    def look(self) -> None:
+        """There may be something new."""
+        ...
+
     def close(self) -> None:
         """Finish what is due."""
         ...

@@ -114,7 +114,7 @@ class Owners:
 
     @cached_property
     def ordered(self) -> set[int]:
-        return {one.run for one in self._store.orders.all()}
+        return self._store.orders.runs()
 
     @cached_property
     def _running(self) -> set[int]:
@@ -126,6 +126,12 @@ class Owners:
 
     def alive(self, run: RunRecord) -> bool | None:
         return False if run.engine is None else self._engines.get(run.engine, False)
+
+
+def engines_of(store: Store, process: int | None) -> set[str]:
+    """Those of a process of this machine."""
+    here = liveness.identity().host
+    return {one.id for one in store.peers.engines() if one.pid == process and one.host == here}
 
 
 def state_of(store: Store, run: RunRecord, owners: Owners | None = None) -> str:

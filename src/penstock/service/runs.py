@@ -7,7 +7,6 @@ replays its log. `HostedRun` is such a run together with the engine that execute
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from penstock.engine.engine import Engine
 from penstock.engine.follow import FOLLOW
 from penstock.errors import Problem
 from penstock.plan.make import uninterrupted
-from penstock.service import secrets
+from penstock.service import secrets, stores
 from penstock.service.hosting import Host
 from penstock.service.run_records import (
     RunConflict,
@@ -165,16 +164,14 @@ def spawn(settings: Settings, id: str) -> int:
     log = settings.home / "logs" / f"{id}.engine.log"
     rights.make_folder(log.parent)
     words = [sys.executable, "-m", "penstock", "resume", id, "--quiet", "-j", str(settings.jobs)]
-    env = {
-        **os.environ,
-        # One that was only found is found again, from the same folder: it is not trusted as if the user had named it.
-        **({"PENSTOCK_HOME": str(settings.home)} if settings.named else {}),
-        "PENSTOCK_STORE": settings.store,
-        "PENSTOCK_ARTIFACTS": settings.artifacts,
-    }
     with open(log, "ab", opener=rights.opener) as out:
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=stores.child_environment(settings),
+            start_new_session=True,
         )
     process.returncode = 0  # tells Popen not to warn that nobody waited for it
     return process.pid

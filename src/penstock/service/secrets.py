@@ -29,7 +29,7 @@ def check(workflow: Workflow, recorded: Mapping[str, Any], sources: SecretSource
     problems: list[Problem] = []
     seen: set[str] = set()
     for use in secret_uses(workflow):
-        where = f"steps.{use.step}.{use.field}"
+        where = use.where
         if use.open:
             said, _, fix = open_place(use.name.rstrip("?"), use.field.rpartition(".")[2]).partition("; ")
             problems.append(Problem("P466", f"{use.step}: {said}", fix, where=where))
@@ -45,7 +45,7 @@ def check(workflow: Workflow, recorded: Mapping[str, Any], sources: SecretSource
             problems.append(
                 Problem(
                     "P464",
-                    f"the step {use.step} needs the secret {use.name}, which is not given",
+                    f"the {use.of} {use.step} needs the secret {use.name}, which is not given",
                     ways(use.name),
                     where=where,
                 )

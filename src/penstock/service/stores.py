@@ -103,3 +103,14 @@ def name_of(settings: Settings) -> str:
         near = os.path.relpath(settings.home)
         return near if not near.startswith("..") else str(settings.home)
     return without_password(settings.store).partition("?")[0].rpartition("@")[2]
+
+
+def child_environment(settings: Settings) -> dict[str, str]:
+    """For a process on the same store."""
+    return {
+        **os.environ,
+        # One that was only found is found again, from the same folder: it is not trusted as if the user had named it.
+        **({"PENSTOCK_HOME": str(settings.home)} if settings.named else {}),
+        "PENSTOCK_STORE": settings.store,
+        "PENSTOCK_ARTIFACTS": settings.artifacts,
+    }

@@ -8,11 +8,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.artifacts.empty import empty_value
+from penstock.engine.follow import FOLLOW
 from penstock.errors import PlanError, Problem
 from penstock.expressions.evaluate import resolve
 from penstock.graph import codec
@@ -20,6 +22,7 @@ from penstock.graph.links import links_of
 from penstock.graph.model import Workflow
 from penstock.plan.make import Plan, make, uninterrupted
 from penstock.service import input_files, parameters, stores
+from penstock.service.callbacks import entries as callbacks
 from penstock.service.policy import Actor
 from penstock.service.run_records import owner_alive
 from penstock.service.sizing import makes_an_object, not_queued_there, on_this_machine, sized
@@ -34,6 +37,15 @@ if TYPE_CHECKING:
     from penstock.engine.cluster_quota import ClusterQueues
     from penstock.engine.quota_replica import QuotaReplica
     from penstock.store.protocols import QueueStore
+
+LINK = "link"
+"""The kind of what follows from the end of a run with links: see service.chains."""
+
+
+def is_linked(run: RunRecord) -> bool:
+    """Is it in a chain?"""
+    return any(one["kind"] == LINK for one in run.options.get(FOLLOW, ()))
+
 
 Functions = Mapping[tuple[str, str, str], Callable[..., Any]]
 """The author's functions that are loaded in this process, by (module, name, digest)."""
@@ -86,7 +98,7 @@ class Submission:
             from penstock.plan.prune import prune
 
             make(workflow, params)
-            workflow = prune(workflow, until, self.links)
+            workflow = replace(prune(workflow, until, self.links), links=())  # it is not run to its end
             self.links = links_of(workflow)
         self.plan: Plan = make(workflow, params, links=self.links)
         missing = [param.name for param in workflow.params if param.name not in self.plan.params]
@@ -111,6 +123,8 @@ class Submission:
         ):
             if value:
                 self.options[name] = value
+        if not dry and (found := self._what_follows(bool(until), groups)):
+            self.options[FOLLOW] = found
 
     @cached_property
     def _document(self) -> str:
@@ -130,6 +144,13 @@ class Submission:
             if not self.options.get("dry"):
                 secrets.check(self.workflow, found)
 
+    def _what_follows(self, in_part: bool, groups: tuple[str, ...] | None) -> list[dict[str, Any]]:
+        """From the end of the run. Nothing follows from a dry run: it is only walked through. `in_part`: it is not run to its end."""
+        found = callbacks.entries(self.workflow)
+        if self.workflow.links or (self.workflow.payload is not None and not in_part):
+            found.append({"kind": LINK, "data": {} if groups is None else {"groups": list(groups)}})
+        return found
+
     def track(self) -> None:
         """Note the tracking server that is configured here: it is told of the run. Raises UserError if what is configured is none."""
         target = None if self.options.get("dry") else configured()
@@ -140,13 +161,9 @@ class Submission:
         the functions that are loaded in this process. Raises UserError if a secret is not given."""
         self._note_secrets()
         self.track()
-        stores.prepare(settings)
-        for param in self.workflow.params:
-            if param.name in self.params:
-                try:
-                    self.params[param.name] = input_files.copied(param.type, self.params[param.name], settings.home)
-                except ValueError as error:
-                    raise PlanError(_no_file(param.name, error)) from None
+        if self.workflow.callbacks:
+            callbacks.guard_of(settings)  # what is wrong with the settings is said before anything runs
+        self.copy_files(settings)
         from penstock.author.capture import live_functions
         from penstock.author.pack import pack
 
@@ -164,6 +181,16 @@ class Submission:
             except OSError as error:
                 raise read_only(settings.artifacts, error.strerror or str(error)) from None
         return live_functions(self.workflow)
+
+    def copy_files(self, settings: Settings) -> None:
+        """Store copies of the files given as parameters. Raises UserError."""
+        stores.prepare(settings)
+        for param in self.workflow.params:
+            if param.name in self.params:
+                try:
+                    self.params[param.name] = input_files.copied(param.type, self.params[param.name], settings.home)
+                except ValueError as error:
+                    raise PlanError(_no_file(param.name, error)) from None
 
     def vet(
         self, store: Store, replica: QuotaReplica | None = None, cluster: ClusterQueues | None = None
@@ -189,11 +216,13 @@ class Submission:
                 found = self._vet_demand(plan, overlay, replica or overlaid(overlay)) if asks else ()
                 self.changed_queues = changed_by(store, overlay.rows)
                 return warnings + from_file(store, self.queues, by=self.actor) + found
-        if not asks:
-            return warnings
+        return warnings + (self.admit(store, replica) if asks else ())
+
+    def admit(self, store: Store, replica: QuotaReplica | None = None) -> tuple[Problem, ...]:
+        """Refuse what could never be admitted in the queues of the store, or the person may not submit there. Raises UserError."""
         from penstock.service.queues import replica_of
 
-        return warnings + self._vet_demand(plan, store.queues, replica or replica_of(store.queues))
+        return self._vet_demand(self._plan_here(), store.queues, replica or replica_of(store.queues))
 
     def _plan_here(self) -> Plan:
         """Without steps that a scheduler of the cluster queues: these ask for nothing here."""
@@ -222,6 +251,7 @@ class Submission:
         return tuple(one for name, one in found.items() if before.get(name) != self.params[name])
 
     def record(self, store: Store, now: float | None = None, origin: Origin | None = None) -> RunRecord:
+        """`origin`: what it follows from. The first of a chain begins one."""
         self._note_secrets()
         document = self._document
         with uninterrupted():
@@ -235,7 +265,7 @@ class Submission:
             self.person,
             time.time() if now is None else now,
             self.tracked,
-            origin,
+            origin or (Origin() if self.workflow.links else None),
         )
 
     def unfinished(self, store: Store) -> RunRecord | None:

@@ -1,15 +1,16 @@
-"""A worker: takes the runs that are ordered, and executes them with engines of its own. Called by `penstock worker`, and by `penstock serve`,
-which has one inside.
+"""A worker: takes the runs that are ordered, and executes them with engines of its own. Called by `penstock worker`; `penstock serve` starts one
+as a process of its own.
 
-It looks at the orders whenever something was written to the store, and from time to time even if nothing was: the death of another worker
-is not recorded. What to do about one order is decided by `work.action_of`; here it is done.
+It looks at the new orders whenever something was written to the store, and from time to time at all of them that nobody is at: the death of
+another worker is not recorded. Orders whose runs a living engine executes are left out by the store; there may be 100,000 of them. What to
+do about one order is decided by `work.action_of`; here it is done.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from penstock.service import runs, stores, work
 from penstock.service.couriers import Couriers
 from penstock.service.hosting import Host
 from penstock.service.run_records import RunConflict
+from penstock.service.submission import LINK
 from penstock.settings import Settings
 from penstock.store import liveness
 from penstock.store.orders import WorkOrder
@@ -27,7 +29,10 @@ from penstock.store.sql import Store
 POLL: Final = 0.1
 """Seconds between two questions whether anything was written."""
 CHECK: Final = 2.0
-"""Seconds between two looks at the orders if nothing was."""
+"""Seconds between two looks at all orders."""
+NEW: Final = 60.0
+"""Seconds for which an order is new. It was dated by the clock of another machine: if that is wrong by more, the order is found by the
+next look at all."""
 AGAIN: Final = 30.0
 """Seconds after which a run that could not be started is tried again."""
 Say = Callable[[str], None]
@@ -61,6 +66,7 @@ class Worker:
     def nudge(self) -> None:
         """There is something new."""
         self._news.set()
+        self._couriers.look()
 
     def stop(self) -> None:
         """Take nothing more, and let running tasks finish. Their runs are left to other workers."""
@@ -92,11 +98,6 @@ class Worker:
         """Is there nothing that it could do now? What it could not begin does not count, nor what another engine executes."""
         return self._idle and not self._mine
 
-    @property
-    def running(self) -> int:
-        """Runs that it executes now."""
-        return len(self._mine)
-
     # -- in its thread ------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
@@ -119,25 +120,29 @@ class Worker:
 
     def _follow(self, store: Store) -> None:
         token: object = None
-        looked = float("-inf")
+        due = float("-inf")
         while not self._stopping.is_set():
-            new = store.peers.changed()
-            if new != token or self._news.is_set() or time.monotonic() - looked > CHECK:
-                token, looked = new, time.monotonic()
+            new, now = store.peers.changed(), time.monotonic()
+            if now >= due:
+                token = new
                 self._news.clear()
-                self._look(store)
+                follows = store.outbox.next_due(LINK) is not None  # ends that may order more
+                busy = self._look(store, [*store.orders.to_do(), *self._orphaned(store)])
+                self._idle = not busy and not follows
+                due = time.monotonic() + CHECK
+            elif new != token or self._news.is_set():
+                token = new
+                self._news.clear()
+                if self._look(store, [*store.orders.to_do(time.time() - NEW), *self._over(store)]):
+                    self._idle = False
             self._news.wait(POLL)
 
-    def _look(self, store: Store) -> None:
-        for number, hosted in list(self._mine.items()):
-            if hosted.live.finished.is_set():
-                del self._mine[number]
-                if hosted.host.failure is not None:
-                    self._broken[number] = hosted.host.failure
+    def _look(self, store: Store, orders: Iterable[WorkOrder]) -> bool:
+        """Is there anything that it could do?"""
         busy = False
-        for order in store.orders.all():
+        for order in orders:
             if self._stopping.is_set():
-                return
+                return True
             if order.run in self._mine and order.verb == "run":
                 continue
             run = store.runs.by_number(order.run)
@@ -147,7 +152,28 @@ class Worker:
             elif action != "wait" and run is not None:
                 busy = busy or "problem" not in order.data
                 self._act(store, order, run, action)
-        self._idle = not busy
+        return busy
+
+    def _over(self, store: Store) -> list[WorkOrder]:
+        """Of the runs that it had."""
+        found = []
+        for number, hosted in list(self._mine.items()):
+            if hosted.live.finished.is_set():
+                del self._mine[number]
+                if hosted.host.failure is not None:
+                    self._broken[number] = hosted.host.failure
+                order = store.orders.of(number)
+                found += [order] if order is not None else []
+        return found
+
+    def _orphaned(self, store: Store) -> list[WorkOrder]:
+        """Of the runs that it had, and of engines that are registered and dead."""
+        found = self._over(store)
+        for engine in store.peers.engines():
+            alive = liveness.alive(engine)
+            if alive is False or (alive is None and self._watch.dead(engine.id, engine.beat, time.monotonic())):
+                found += store.orders.owned(engine.id)
+        return found
 
     def _owned(self, store: Store, run: RunRecord) -> bool | None:
         """Does a living engine own the run? None: not known yet; it may be on another machine."""

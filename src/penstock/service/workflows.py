@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidWorkflow, NotFound, PlanError, Problem, UserError, nearest
+from penstock.graph.limits import NAME
 from penstock.graph.model import Nested, Step, Unit, Workflow
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ def load(target: str) -> Workflow:
 def load_with_report(target: str) -> tuple[Workflow, Report | None]:
     """Also reports what was kept, changed and lost, if the workflow was written for another system. Raises UserError."""
     path, name = existing(target)
+    workflow, report = _loaded(path, name)
+    return with_files_beside(workflow, path), report
+
+
+def _loaded(path: Path, name: str | None) -> tuple[Workflow, Report | None]:
     if path.is_dir():
         return _from_manifests(path, name)
     if path.suffix == ".py":
@@ -46,6 +52,32 @@ def load_with_report(target: str) -> tuple[Workflow, Report | None]:
     if name is not None and name != workflow.name:
         raise NotFound(Problem("P303", f"there is no workflow {name!r} in {path}", f"known: {workflow.name}"))
     return workflow, None
+
+
+def with_files_beside(workflow: Workflow, path: Path) -> Workflow:
+    """The workflow with what its links name but nobody defines, as it is now in files of these names beside its own: `publish.yaml`, `publish.py`.
+    Raises UserError if one of them is wrong, or called otherwise."""
+    looked: set[str] = set()
+    while missing := sorted(_linked(workflow) - {one.name for one in (workflow, *workflow.definitions)} - looked):
+        from penstock.graph.chains import TwoOfOneName, gathered
+
+        looked |= set(missing)
+        beside = [
+            path.with_name(name + suffix)
+            for name in filter(NAME.match, missing)
+            for suffix in (".yaml", ".yml", ".json", ".py")
+        ]
+        found = [_loaded(file, None)[0] for file in beside if file.is_file() and file != path]
+        try:
+            workflow = dataclasses.replace(workflow, definitions=gathered((*workflow.definitions, *found)))
+        except TwoOfOneName as error:
+            message = f"two different workflows of the chain are called {error.args[0]!r}"
+            raise PlanError(Problem("P541", message, "give one of them another name", source=workflow.source)) from None
+    return workflow
+
+
+def _linked(workflow: Workflow) -> set[str]:
+    return {link.workflow for one in (workflow, *workflow.definitions) for link in one.links}
 
 
 def _from_manifests(path: Path, name: str | None) -> tuple[Workflow, Report]:
@@ -144,7 +176,8 @@ def draw(target: str, to: str) -> str:
 def override(
     workflow: Workflow, queue: str | None, priority: str | int | None = None, unit: str | None = None
 ) -> Workflow:
-    """The workflow with the queue, priority and unit that were chosen for a run; None keeps its own. Raises PlanError."""
+    """The workflow with the queue, priority and unit that were chosen for a run; None keeps its own. Workflows that follow by links get the same,
+    and without a queue or priority of their own those of the first. Raises PlanError."""
     changes: dict[str, Any] = {}
     if queue is not None:
         changes["queue"] = queue
@@ -152,7 +185,19 @@ def override(
         changes["priority"] = priority_from(priority)
     if unit is not None:
         changes["unit"] = unit_from(unit)
-    return dataclasses.replace(workflow, **changes) if changes else workflow
+    workflow = dataclasses.replace(workflow, **changes) if changes else workflow
+    linked = _linked(workflow)
+    if not linked:
+        return workflow
+
+    def following(one: Workflow) -> Workflow:
+        own = {
+            "queue": one.queue or workflow.queue,
+            "priority": workflow.priority if one.priority is None else one.priority,
+        }
+        return dataclasses.replace(one, **{**own, **changes}) if one.name in linked else one
+
+    return dataclasses.replace(workflow, definitions=tuple(map(following, workflow.definitions)))
 
 
 def unit_from(text: str) -> Unit:

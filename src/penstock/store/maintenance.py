@@ -24,6 +24,8 @@ class Maintenance:
         Returns how many runs and results it removed. Each run has its own transaction, so that engines do not wait long.
         """
         gone = sum(self._session.transact(lambda number=number: self._delete(number)) for number in numbers)  # type: ignore[misc]
+        if gone:
+            self._session.transact(lambda: self._db.write("gc_links", ()))
         return gone, self._session.transact(lambda: self._db.write("gc_results", (before,)))
 
     def _delete(self, number: int) -> int:
@@ -35,6 +37,7 @@ class Maintenance:
             "gc_tasks",
             "gc_waiters",
             "gc_requests",
+            "gc_deliveries",
             "gc_outbox",
             "gc_origin",
             "gc_payload_events",

@@ -73,8 +73,21 @@ class OrderRepository:
         """It is done. False: it is another one by now."""
         return self._session.transact(lambda: self._db.write("drop_order", (order.run, order.verb, order.at))) > 0
 
-    def all(self) -> list[WorkOrder]:
-        return [_order(row) for row in self._db.rows("orders")]
+    def to_do(self, since: float = 0.0) -> list[WorkOrder]:
+        """Those that may need somebody: all but orders to execute a run that a registered engine is at. `since`: only those that were
+        given after this time, by the clock of whoever gave them."""
+        return [_order(row) for row in self._db.rows("orders_to_do", (since,))]
+
+    def owned(self, engine: str) -> list[WorkOrder]:
+        """Those of the runs that an engine owns."""
+        return [_order(row) for row in self._db.rows("orders_owned", (engine,))]
+
+    def runs(self) -> set[int]:
+        """That have an order."""
+        return {int(row[0]) for row in self._db.rows("ordered")}
+
+    def count(self) -> int:
+        return int(self._db.rows("order_count")[0][0])
 
     def of(self, run: int) -> WorkOrder | None:
         return next(map(_order, self._db.rows("order_of", (run,))), None)

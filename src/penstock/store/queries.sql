@@ -158,8 +158,9 @@ DELETE FROM requests WHERE number IN (*)
 INSERT INTO outbox (run, seq, kind, data, key, at, next_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: gc_run
--- Only a run that nobody works on.
+-- Only a run that nobody works on, and of which nobody is to be told any more: what a callback says is in its record.
 DELETE FROM runs WHERE number = ? AND engine IS NULL
+AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.run = runs.number AND outbox.kind = 'callback' AND outbox.state = 'new')
 
 -- name: gc_events
 DELETE FROM events WHERE run = ?
@@ -356,9 +357,6 @@ UPDATE work_orders SET verb = ?, data = ? WHERE run = ? AND verb = ? AND at = ?
 -- name: drop_order
 DELETE FROM work_orders WHERE run = ? AND verb = ? AND at = ?
 
--- name: orders
-SELECT run, verb, data, at FROM work_orders ORDER BY run
-
 -- name: order_of
 SELECT run, verb, data, at FROM work_orders WHERE run = ?
 
@@ -493,6 +491,36 @@ SELECT run, root, parent, link, payload, attempt FROM origins WHERE payload = ? 
 -- name: gc_origin
 DELETE FROM origins WHERE run = ?
 
+-- Links of runs. ------------------------------------------------------------------------------------------------------
+
+-- name: links_of_head
+SELECT head, name, root, workflow, state, run, ended, seq, why, at FROM links WHERE head = ?
+
+-- name: links_of_root
+SELECT head, name, root, workflow, state, run, ended, seq, why, at FROM links WHERE root = ? ORDER BY head, at, name
+
+-- name: links_of_run
+SELECT head, name, root, workflow, state, run, ended, seq, why, at FROM links WHERE run = ?
+
+-- name: links_started
+SELECT count(*) FROM links WHERE root = ? AND name <> '' AND run > 0
+
+-- name: put_link
+INSERT INTO links (head, name, root, workflow, state, run, ended, seq, why, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (head, name) DO UPDATE SET state = excluded.state, run = excluded.run, ended = excluded.ended, seq = excluded.seq,
+    why = excluded.why, at = excluded.at
+
+-- name: drop_link
+DELETE FROM links WHERE head = ? AND name = ?
+
+-- name: gc_links
+-- Once no run is left that followed from the first one.
+DELETE FROM links WHERE NOT EXISTS (SELECT 1 FROM origins WHERE origins.root = links.root)
+
+-- name: links_pending
+-- Ends of runs of one root that no courier has looked at.
+SELECT outbox.number FROM outbox, origins WHERE outbox.kind = 'link' AND outbox.state = 'new' AND origins.run = outbox.run AND origins.root = ? LIMIT 1
+
 -- Payloads. A payload and its newest run are always read together.
 -- name: payload
 SELECT p.id, p.workflow, p.label, p.version, p.run, p.attempts, p.created, p.invalid_after,
@@ -553,3 +581,43 @@ DELETE FROM payload_events WHERE payload IN (SELECT id FROM payloads WHERE run =
 
 -- name: gc_payload
 DELETE FROM payloads WHERE run = ?
+
+-- Callbacks: what is delivered of the outbox, and every try. ----------------------------------------------------------
+
+-- name: put_delivery
+-- Once: another courier may have recorded the same attempt.
+INSERT INTO deliveries (outbox, attempt, at, status, error, seconds) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+
+-- name: deliveries_of
+SELECT outbox, attempt, at, status, error, seconds FROM deliveries WHERE outbox = ? ORDER BY attempt
+
+-- name: outbox_anew
+-- A row that is dead or done is tried once more, by somebody's wish: with all its attempts before it.
+UPDATE outbox SET state = 'new', next_at = ?, data = ?, sender = '', until = 0 WHERE number = ? AND state <> 'new'
+
+-- name: outbox_left
+SELECT count(*), min(next_at) FROM outbox WHERE run = ? AND kind = ? AND state = 'new'
+
+-- name: gc_deliveries
+DELETE FROM deliveries WHERE outbox IN (SELECT number FROM outbox WHERE run = ? AND state <> 'new')
+
+-- name: outbox_counts
+SELECT state, count(*) FROM outbox WHERE kind = ? GROUP BY state
+
+-- Orders, as workers read them. An order that a registered engine is at needs nothing of anybody, and there may be 100,000 of those: they
+-- are left out here. `at >` is for looking at what is new alone, by an index.
+-- name: orders_to_do
+SELECT o.run, o.verb, o.data, o.at FROM work_orders o LEFT JOIN runs r ON r.number = o.run LEFT JOIN engines e ON e.id = r.engine
+WHERE o.at > ? AND (o.verb <> 'run' OR e.id IS NULL OR r.state IN ('succeeded', 'failed', 'cancelled')) ORDER BY o.at, o.run
+
+-- name: orders_owned
+SELECT o.run, o.verb, o.data, o.at FROM work_orders o JOIN runs r ON r.number = o.run WHERE r.engine = ? ORDER BY o.run
+
+-- name: ordered
+SELECT run FROM work_orders
+
+-- name: order_count
+SELECT count(*) FROM work_orders
+
+-- name: outbox_runs_left
+SELECT DISTINCT run FROM outbox WHERE kind = ? AND state = 'new'

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
+from penstock.store.deliveries import DeliveryRepository
 from penstock.store.drivers import base
 from penstock.store.drivers.base import Driver, Row
 from penstock.store.journal import JournalRepository
+from penstock.store.links import LinkRepository
 from penstock.store.lock_policies import DEFAULT, LockPolicy, by_priority, find_policy
 from penstock.store.locks import LockRepository
 from penstock.store.maintenance import Maintenance
@@ -67,7 +69,9 @@ class Store:
         self.queues = QueueRepository(session)
         self.peers = PeerRepository(session, self.queues)
         self.outbox = OutboxRepository(session)
+        self.links = LinkRepository(session)
         self.payloads = PayloadRepository(session)
+        self.deliveries = DeliveryRepository(session, self.outbox)
         self.tracking = TrackingRepository(session)
         self.orders = OrderRepository(session)
         self.tokens = TokenRepository(session)

@@ -28,6 +28,9 @@ class FakeCluster(FakeApi):
         self.forbidden: set[str] = set()
         self.gives_jobs: dict[str, str] = {}
         """Labels that a webhook adds to Jobs."""
+        self.most_jobs: int | None = None
+        """A quota of the namespace: so many Jobs at a time."""
+        self.refused_jobs = 0
         self.made: list[str] = []
         """Names of Jobs in the order in which they were created."""
         self.nodes = Nodes(self, blobs)
@@ -90,6 +93,10 @@ class FakeCluster(FakeApi):
             return _refused(403, "Forbidden")
         if found is not None and method == "POST" and found[0] == JOBS:
             with self.changed:
+                if self.most_jobs is not None and len(self.all(JOBS)) >= self.most_jobs:
+                    self.refused_jobs += 1
+                    code, said = _refused(403, "Forbidden")
+                    return code, {**said, "message": f"exceeded quota: q, limited: count/jobs.batch={self.most_jobs}"}
                 code, said = super()._plain(method, path, query, body, headers)
                 if code == 201:
                     self.made.append(said["metadata"]["name"])

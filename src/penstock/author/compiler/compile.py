@@ -38,7 +38,7 @@ from penstock.author.compiler.symbols import Dynamic, NoValue, Static, constant_
 from penstock.author.compiler.while_loops import WhileLoops
 from penstock.author.errors import author_error
 from penstock.author.jobs import to_job
-from penstock.author.options import seconds
+from penstock.author.options import callbacks_of, seconds
 from penstock.author.values import holds_secret
 from penstock.errors import Source
 from penstock.expressions.parse import ExpressionError, parse, reference
@@ -134,6 +134,7 @@ class FunctionCompiler:
             fail_fast=options.get("fail_fast", False),
             labels=dict(options.get("labels") or {}),
             payload=options.get("payload"),
+            callbacks=callbacks_of(options.get("callbacks") or ()),
             definitions=self.context.definitions.by_name(),
             doc=inspect.getdoc(function) or "",
             source=Source(source.file, source.definition.lineno),

@@ -28,11 +28,7 @@ class ProgramWriter:
 
     def text(self) -> str:
         by_name = {one.name: one for one in self._workflow.definitions}
-        calls = {
-            name: {step.action.name for step in (*one.steps, *one.on_exit) if isinstance(step.action, model.Nested)}
-            & by_name.keys()
-            for name, one in by_name.items()
-        }
+        calls = {name: _named(one) & by_name.keys() for name, one in by_name.items()}
         blocks = [block for name in _callees_first(calls) for block in self._one(by_name[name])]
         blocks += self._one(self._workflow)
         return self._imports.text() + "\n\n" + "\n\n".join(blocks) + "\n"
@@ -94,17 +90,41 @@ class ProgramWriter:
             yield f"locks=[{', '.join(map(built, workflow.locks))}]"
         if workflow.payload is not None:
             yield f"payload={built(workflow.payload)}"
+        if workflow.callbacks:
+            yield f"callbacks=[{', '.join(map(built, workflow.callbacks))}]"
         if workflow.extra:
             yield f"extra={self._model.part(workflow.extra)}"
+        if workflow.links:
+            yield f"links=[{', '.join(self._link(link) for link in workflow.links)}]"
         for name in ("queue", "priority", "unit", "parallel", "timeout", "fail_fast", "labels", "doc"):
             value = getattr(workflow, name)
             if value or (name == "priority" and value is not None):
                 yield f"{name}={str(value)!r}" if name == "unit" else f"{name}={value!r}"
 
+    def _link(self, link: model.Link) -> str:
+        self._imports.use("Link")
+        values = ValueWriter()
+        given = [self._written.variables.get(link.workflow, repr(link.workflow))]
+        given += [
+            f"{name}={list(value)!r}"
+            for name in ("after", "on")
+            if (value := getattr(link, name)) and value != ("succeeded",)
+        ]
+        given += [f"when={link.when.text!r}"] if link.when is not None else []
+        given += [f"params={values.value(dict(link.params))}"] if link.params else []
+        given += [f"name={link.name!r}"] if link.name else []
+        return f"Link({', '.join(given)})"
+
 
 def _steps(workflow: Workflow) -> Iterator[Step]:
     for one in (workflow, *workflow.definitions):
         yield from (*one.steps, *one.on_exit)
+
+
+def _named(workflow: Workflow) -> set[str]:
+    """The workflows that it calls and that its links run."""
+    called = {s.action.name for s in (*workflow.steps, *workflow.on_exit) if isinstance(s.action, model.Nested)}
+    return called | {link.workflow for link in workflow.links}
 
 
 def _callees_first(calls: Mapping[str, set[str]]) -> list[str]:

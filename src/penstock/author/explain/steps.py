@@ -221,6 +221,8 @@ class StepWriter:
             value = getattr(step, name)
             if value or (name == "priority" and value is not None):
                 yield f"{name}={value!r}"
+        if step.resources_by:
+            yield f"resources_by={self._values.value(step.resources_by)}"
         if step.timeout_by is not None:
             yield f"timeout_by={self._values.condition(step.timeout_by)}"
         if step.retry is not None:

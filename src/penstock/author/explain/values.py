@@ -13,7 +13,7 @@ from penstock.expressions.template import Template, show_template
 from penstock.expressions.types import Type
 from penstock.graph.model import MISSING
 
-_PUBLIC = frozenset("Backoff Cache Retry Toleration".split())
+_PUBLIC = frozenset("AnswerRule Backoff Cache Callback CallbackRetry Retry Toleration".split())
 
 
 class _NoOperators(ValueError):

@@ -34,6 +34,7 @@ from penstock.backends.kubernetes.outcome import (
 )
 from penstock.backends.kubernetes.programs import Work
 from penstock.backends.kubernetes.scheduled import queue_for
+from penstock.backends.kubernetes.throttle import QuotaFull, Throttle
 from penstock.backends.kubernetes.work import work_of
 from penstock.backends.own_error import note_error, outcome_of
 from penstock.errors import Problem, UserError
@@ -70,6 +71,7 @@ class JobContext:
     """Runs it in a thread for logs, if one is free."""
     alone: Callable[[], bool]
     """Has no other attempt pods that may go and make room?"""
+    throttle: Throttle
     native_sidecars: bool = True
     """Has the cluster init containers that stay?"""
 
@@ -89,6 +91,8 @@ class JobAttempt:
         self.stopped = False
         self.grace = 0.0
         self.running = False
+        self.has_job = False
+        """Its Job is there, and makes room when it has ended."""
         self._removed = False
         self._uid = ""
         self._job: Object | None = None
@@ -149,8 +153,17 @@ class JobAttempt:
         job = job_of(spec, work, around.options, around.owner, around.cluster.namespace)
         if self.stopped:
             return
-        made, was_there = await self._call(around, around.cluster.ensure, job)
+        found = await around.throttle.submit(
+            lambda: self._call(around, around.cluster.ensure, job),
+            lambda: not self.stopped,
+            around.options.patience,
+            lambda line: self._note(around, line),
+        )
+        if found is None:
+            return
+        made, was_there = found
         self._job, self._uid = made, uid_of(made)
+        self.has_job = True
         if was_there:
             self._said.note("this Job was begun by another engine, which is gone; it goes on")
         placed = {**made, "metadata": {**made["metadata"], "namespace": around.cluster.namespace}}
@@ -374,8 +387,7 @@ async def asked(
 def _refusal(error: ApiError, around: JobContext) -> UserError:
     namespace, message = around.cluster.namespace, error.message
     if error.code == 403 and "exceeded quota" in message:
-        fix = "ask for less, end what uses the quota, or raise it (kubectl describe resourcequota)"
-        return UserError(Problem("P724", f"the quota of the namespace is full: {message}", fix))
+        return QuotaFull(message)
     if error.code == 403:
         fix = "ask whoever runs the cluster for a role with this right, or name another namespace: PENSTOCK_KUBERNETES_NAMESPACE"
         return UserError(Problem("P721", f"in the namespace {namespace}: {message}", fix))

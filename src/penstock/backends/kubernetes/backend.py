@@ -20,6 +20,7 @@ from penstock.backends.kubernetes import options
 from penstock.backends.kubernetes.attempt import JobAttempt, JobContext
 from penstock.backends.kubernetes.names import attempt_key, job_name
 from penstock.backends.kubernetes.pool import Pools
+from penstock.backends.kubernetes.throttle import Throttle
 from penstock.backends.owner import owner_of
 from penstock.errors import UserError
 from penstock.graph.model import Outcome
@@ -165,7 +166,8 @@ class KubernetesBackend:
         cluster = api.Cluster(client, namespace, self._owner, context.engine, self._changed)
         native = await self._thread(api.has_native_sidecars, client)
         around = (self._thread, self._follow, self._alone)
-        found = JobContext(context, chosen, self._owner, cluster, *around, native_sidecars=native)
+        throttle = Throttle(lambda: any(one.has_job for one in self._attempts.values()) or bool(self._unrecorded))
+        found = JobContext(context, chosen, self._owner, cluster, *around, throttle, native_sidecars=native)
         pools = Pools(found)
         try:
             await self._thread(cluster.start)

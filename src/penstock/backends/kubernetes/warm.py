@@ -264,8 +264,14 @@ class WarmPod:
             if self._job is not None:
                 await self._around.thread(self._mail.make)
                 job = await self._around.thread(self._job)
-                made, _ = await asked(self._around, self._note, self._around.cluster.ensure, job)
-                self._uid = uid_of(made)
+                around = self._around
+                found = await around.throttle.submit(
+                    lambda: asked(around, self._note, around.cluster.ensure, job),
+                    lambda: self._kill is None,
+                    around.options.patience,
+                    self._note,
+                )
+                self._uid = uid_of(found[0]) if found is not None else ""
             how = await self._follow()
         except Exception as error:
             how = Ended(Outcome.ERRORED, str(error) or type(error).__name__)

@@ -30,7 +30,7 @@ _quiet = click.option("-q", "--quiet", is_flag=True, help="Do not print what was
     "--to",
     required=True,
     metavar="FORMAT",
-    help="One of argo, tekton, jobset, job, penstock, python, mermaid, dot.",
+    help="One of argo, tekton, jobset, job, asl, penstock, python, mermaid, dot.",
 )
 @_out
 @_report

@@ -78,6 +78,7 @@ def ls(
 @click.option("--tree", "shape", flag_value="tree", help="Steps, called workflows and items as a tree.")
 @click.option("--gantt", "shape", flag_value="gantt", help="When each step, or each task of a STEP, ran.")
 @click.option("--events", "shape", flag_value="events", help="Everything that was recorded, in order.")
+@click.option("--lineage", "shape", flag_value="lineage", help="The runs of its chain, and links that started none.")
 @options.server
 @options.output
 def show(target: str, shape: str | None, server: str | None, output: str) -> None:
@@ -90,11 +91,12 @@ def show(target: str, shape: str | None, server: str | None, output: str) -> Non
     penstock show @ --gantt           when each step ran
     penstock show finetune-3/train    all tasks of a step
     penstock show '@/train[3]'        one task: attempts, outputs, log, traceback
+    penstock show @ --lineage         the runs that it follows from, and that follow from it
 
     As JSON, a run: {run, workflow, state, user, created, ended, tasks, params, options, digest, steps: [{step, kind, state, total,
     tasks, started, ended, reason}], outputs, failed, failures}. A step: {run, step, tasks: [...]}. A task: {run, task, step, state,
     attempt, key, started, ended, reason, attempts, inputs, outputs, files}. With --gantt: {run, start, end, bands}. With --events: a
-    list of {seq, at, kind, task, data}."""
+    list of {seq, at, kind, task, data}. With --lineage: {root, links: [{run, workflow, state, link, parent, depth, why, error}]}."""
     from penstock.service import stores
     from penstock.service.run_records import find, split_target
 

@@ -84,8 +84,9 @@ def what_if(
     from penstock.cli.ui import render
     from penstock.cli.ui.queue_time import what_if_view
     from penstock.service import stores
+    from penstock.service.amounts import GUESS
     from penstock.service.simulation import what_if as verbs
-    from penstock.service.simulation.scenario import GUESS, parse_amounts
+    from penstock.service.simulation.scenario import parse_amounts
 
     change = verbs.QueueChange(
         tasks=tasks,

@@ -39,6 +39,9 @@ from penstock.cli.commands import options
     help="The backend for steps of a kind: container=process runs commands on this machine instead of in their image, "
     "function=inline calls functions in the engine's process. A backend alone is for steps of every kind.",
 )
+@click.option(
+    "--callback", "callbacks", multiple=True, metavar="URL", help="POST to URL when the run has ended; repeat for more."
+)
 @options.server
 @options.quiet
 @options.output
@@ -58,6 +61,7 @@ def run(
     queues: str | None,
     jobs: int | None,
     on: tuple[str, ...],
+    callbacks: tuple[str, ...],
     server: str | None,
     quiet: bool,
     output: str,
@@ -97,7 +101,11 @@ def run(
             "priority": priority,
         }
         there = ForegroundOptions(
-            given=given, submission={**asked, "unit": unit, "queues": queues}, on=on, detach=detach
+            given=given,
+            submission={**asked, "unit": unit, "queues": queues},
+            on=on,
+            detach=detach,
+            callbacks=callbacks,
         )
         run_there(file, there, settings, quiet, output)
         return
@@ -122,6 +130,7 @@ def run(
             on=on,
             new=new,
             detach=detach,
+            callbacks=callbacks,
         )
         run_file(file, chosen, settings, quiet, output, engine)
 

@@ -43,7 +43,7 @@ def serve(
     It works on the store of the current folder, or on PENSTOCK_STORE. Commands may be used on the same store meanwhile. The address that
     it prints has a token in it, which is good until the server ends; people of a team get tokens of their own: penstock token create.
 
-    It executes what is submitted to it. With --no-worker it does not, and with PENSTOCK_STORE=postgresql://… several servers and several
+    It executes what is submitted to it, in a worker process that it starts and ends. With --no-worker it does not, and with PENSTOCK_STORE=postgresql://… several servers and several
     `penstock worker` share one store; all need the same PENSTOCK_HOME for logs and PENSTOCK_ARTIFACTS.
 
     With --cluster, the pages and lists also show what is in the queues of a cluster's Kueue: workflows of Argo and Tekton, JobSets, Jobs and runs, with the
@@ -64,9 +64,10 @@ def serve(
 
 @click.command()
 @click.option("--until-idle", is_flag=True, help="End when there is nothing left to do. One of these for each home.")
+@click.option("--until-eof", is_flag=True, hidden=True)  # a server has started it, and holds the other end of stdin
 @options.jobs
 @options.quiet
-def worker(until_idle: bool, jobs: int | None, quiet: bool) -> None:
+def worker(until_idle: bool, until_eof: bool, jobs: int | None, quiet: bool) -> None:
     """Execute runs that were submitted to a server, until it is told to end.
 
     Any number of workers may share a store: a run has one of them at a time, and queues decide what starts. A worker that dies loses
@@ -76,7 +77,10 @@ def worker(until_idle: bool, jobs: int | None, quiet: bool) -> None:
     from penstock.cli.serving import work, work_until_idle
     from penstock.settings import read
 
-    (work_until_idle if until_idle else work)(read(jobs=jobs), quiet)
+    if until_idle:
+        work_until_idle(read(jobs=jobs), quiet)
+    else:
+        work(read(jobs=jobs), quiet, until_eof=until_eof)
 
 
 @click.group()

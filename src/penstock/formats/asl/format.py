@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.formats.base import Format, Read
+from penstock.formats.base import Format, Read, Written
 from penstock.formats.documents import Document, Library
 from penstock.formats.report import Report
+from penstock.graph.model import Workflow
 
 
 def _detect(document: Document) -> int | None:
@@ -31,4 +32,18 @@ def _plain(library: Library, document: Document) -> Read:
     return read_plain(library, document)
 
 
-FORMAT = Format(name="asl", detect=_detect, beside=("StateMachineResources",), vet=_vet, read=_read, plain=_plain)
+def _write(workflow: Workflow, *, bundle: bytes | None = None) -> Written:
+    from penstock.formats.asl.write.machine import write_machine
+
+    return write_machine(workflow, bundle=bundle)
+
+
+FORMAT = Format(
+    name="asl",
+    detect=_detect,
+    beside=("StateMachineResources",),
+    vet=_vet,
+    read=_read,
+    plain=_plain,
+    write=_write,
+)

@@ -9,8 +9,10 @@ in order. A rule is a function that reads the Context and reports problems to it
     paths        one path that an expression reads
     workflow     the rules of a workflow: parameters, steps, outputs, order
     steps        the rules of a step; loops, actions, pods and storage hold those of its parts
+    callbacks    what is sent when a run has ended
     order        cycles, steps that can never run, values that may be missing
     definitions  the rules across definitions: names, recursion
+    chains       the rules of links
     arguments    the values that a run is given
 """
 
@@ -22,6 +24,7 @@ from dataclasses import replace
 from penstock.errors import Problem
 from penstock.graph.check import definitions as across
 from penstock.graph.check.arguments import check_arguments
+from penstock.graph.check.chains import check_links
 from penstock.graph.check.context import Context
 from penstock.graph.check.workflow import RULES
 from penstock.graph.limits import MOST_PROBLEMS
@@ -44,6 +47,7 @@ def check(workflow: Workflow, links: Mapping[str, Links] | None = None) -> list[
             rule(context)
         problems += context.problems
     problems += across.check_calls(workflow, definitions)
+    problems += check_links(workflow) if any(one.links for one in (workflow, *workflow.definitions)) else ()
     return problems[:MOST_PROBLEMS]
 
 

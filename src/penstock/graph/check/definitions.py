@@ -38,12 +38,16 @@ def check_calls(root: Workflow, definitions: Mapping[str, Workflow]) -> Iterator
             where=f"definitions.{first.name}",
             source=first.source,
         )
-    reached = _reached({name: [called for _, called in found] for name, found in calls.items()})
+    linked = {
+        name: [link.workflow for link in one.links if link.workflow in definitions]
+        for name, one in [("", root), *definitions.items()]
+    }
+    reached = _reached({name: [*(called for _, called in found), *linked[name]] for name, found in calls.items()})
     for name, definition in definitions.items():
-        if name not in reached:
+        if name not in reached and root.payload is None:  # the process of a payload may name it
             yield Problem(
                 "P222",
-                f"no step uses the definition {name!r}",
+                f"no step and no link uses the definition {name!r}",
                 "remove it, or use it",
                 where=f"definitions.{name}",
                 source=definition.source,

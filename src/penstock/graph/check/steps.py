@@ -263,12 +263,27 @@ def _timeout_by(context: Context, at: StepScopes) -> None:
         context.report("P231", "a called workflow has no timeout_by", fix, f"{at.where}.timeout_by", step.source)
 
 
+def _resources_by(context: Context, at: StepScopes) -> None:
+    step = at.step
+    for name, amount in step.resources_by.items():
+        where = f"{at.where}.resources_by.{name}"
+        scope = ReadScope(at.where, step.source, ALWAYS, {})
+        check_value(context, amount, ANY, scope, f"resources_by.{name}")
+        if isinstance(step.action, Nested):
+            fix = "give it to the steps of the workflow"
+            context.report("P231", "a called workflow has no resources_by", fix, where, step.source)
+        elif name not in step.resources:
+            said = f"the most that {name} may be is not said"
+            context.report("P230", said, f"give resources.{name}: a plan counts with it", where, step.source)
+
+
 SCOPE_RULES: Final[tuple[Callable[[Context, StepScopes], None], ...]] = (
     _unique_names,
     _inputs,
     _action_values,
     _conditions,
     _timeout_by,
+    _resources_by,
     _while,
     _outputs,
     _needs,

@@ -9,6 +9,7 @@ from penstock.errors import nearest
 from penstock.expressions import types
 from penstock.expressions.parse import references
 from penstock.expressions.secret import ROOT as SECRETS
+from penstock.graph.check.callbacks import check_callbacks
 from penstock.graph.check.context import ALWAYS, Context, ReadScope
 from penstock.graph.check.order import check_order
 from penstock.graph.check.scalars import brief, check_count, check_name, check_seconds, check_word
@@ -151,5 +152,6 @@ RULES: Final[tuple[Callable[[Context], None], ...]] = (
     _outputs,
     _settings,
     _payload,
+    check_callbacks,
     check_order,
 )

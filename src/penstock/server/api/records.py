@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 
 from penstock.server import record_models as models
 from penstock.server.api.common import Limit, RunName, errors, needs, threads_of, with_run
 from penstock.service import prices
-from penstock.service.simulation.scenario import GUESS, parse_amounts
-from penstock.service.simulation.what_if import QueueChange, what_if
-from penstock.service.simulation.wording import sentences
+from penstock.service.amounts import GUESS
 from penstock.service.views.flows import definition, flow, page_of_flows
 from penstock.service.views.quotas import QueueReader, StoreQueues
 from penstock.service.views.run_plan import run_plan
@@ -20,6 +18,9 @@ from penstock.service.views.series import series
 from penstock.service.views.usage import DAYS, cost_of, usage, way
 from penstock.store.records import RunRecord
 from penstock.store.sql import Store
+
+if TYPE_CHECKING:
+    from penstock.service.simulation.what_if import QueueChange
 
 router = APIRouter(tags=["records"])
 LOOK = needs("viewer", "look at runs")
@@ -90,10 +91,12 @@ async def try_what_if(
     quota: Annotated[str, Query(max_length=300, description="Of the queue: cpu=64")] = "",
 ) -> Any:
     """When would more tasks start, and who would wait for them? Nothing is submitted: as `penstock queue what-if NAME -o json`."""
-    change = change_in(tasks, asks, seconds, gang, priority, quota)
 
     def look(store: Store) -> dict[str, Any]:
-        found = what_if(store, name, change)
+        from penstock.service.simulation.what_if import what_if
+        from penstock.service.simulation.wording import sentences
+
+        found = what_if(store, name, change_in(tasks, asks, seconds, gang, priority, quota))
         return found.as_data() | {"sentences": sentences(found)}
 
     return await threads_of(request).call(look)
@@ -101,6 +104,11 @@ async def try_what_if(
 
 def change_in(tasks: int, asks: str, seconds: float, gang: bool, priority: int, quota: str) -> QueueChange:
     """Raises UserError."""
+    from penstock.service.simulation.scenario import (
+        parse_amounts,  # with the engine, which a server need not have to begin
+    )
+    from penstock.service.simulation.what_if import QueueChange
+
     return QueueChange(
         tasks=tasks,
         asks=parse_amounts(asks, "asks") if asks else {},

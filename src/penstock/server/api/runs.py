@@ -36,6 +36,7 @@ from penstock.service.stores import home_of
 from penstock.service.task_states import BAD
 from penstock.service.views import tasks as task_views
 from penstock.service.views.details import details
+from penstock.service.views.lineage import lineage
 from penstock.service.views.listing import page_of_runs
 from penstock.service.views.why import why
 from penstock.store.records import RunRecord
@@ -121,6 +122,12 @@ async def show_run(request: Request, run: RunName) -> Any:
         return listed(view.run, view.state) | data
 
     return await with_run(request, run, look)
+
+
+@router.get("/{run}/lineage", dependencies=[LOOK], response_model=models.LineageView, responses=errors(404))
+async def lineage_of_run(request: Request, run: RunName) -> Any:
+    """The runs of its chain from the first, and the links that started none: as `penstock show RUN --lineage -o json`."""
+    return await with_run(request, run, lambda store, record: lineage(store, record).as_data())
 
 
 @router.get("/{run}/document", dependencies=[LOOK], responses=errors(404))

@@ -20,6 +20,7 @@ from penstock.server.counted import Rows
 from penstock.server.feeds import Feeds
 from penstock.server.leash import streamed
 from penstock.service.error_codes import explain
+from penstock.service.run_records import engines_of
 from penstock.service.views.quotas import QueueReader, QueueView, StoreQueues
 from penstock.store.sql import Store
 
@@ -69,7 +70,7 @@ async def healthz() -> str:
 
 @health.get("/readyz", response_class=PlainTextResponse, responses={503: {"content": {"text/plain": {}}}})
 async def readyz(request: Request) -> Response:
-    """Does its store answer? Open to everybody."""
+    """Does its store answer? If its worker has died, a second line says so: pages and other workers go on. Open to everybody."""
     if request.app.state.feeds.closing:
         return PlainTextResponse("the server is ending\n", 503)
     try:
@@ -77,7 +78,8 @@ async def readyz(request: Request) -> Response:
             await threads_of(request).call(lambda store: store.queues.last_decision())
     except Exception:
         return PlainTextResponse("the store does not answer\n", 503)
-    return PlainTextResponse("ok\n")
+    beside = request.app.state.beside
+    return PlainTextResponse(f"ok\n{beside.trouble}\n" if beside is not None and beside.trouble else "ok\n")
 
 
 @health.get("/metrics", dependencies=[needs("viewer", "read metrics")], response_class=PlainTextResponse)
@@ -85,17 +87,20 @@ async def metrics(request: Request) -> str:
     """For Prometheus, in its text format."""
 
     queues: list[QueueView] = []
+    beside = request.app.state.beside
+    working = beside.pid if beside is not None else request.app.state.working
 
     def look(store: Store) -> dict[str, int]:
         queues.extend(QueueReader(StoreQueues(store)).all())
-        found: dict[str, int] = {}
+        found = {"ours": 0}
+        engines = engines_of(store, working)
         for run in store.runs.newest(state=["running", "stopped"]):
             found[run.state] = found.get(run.state, 0) + 1
-        found["ordered"] = len(store.orders.all())
+            found["ours"] += run.state == "running" and run.engine in engines
+        found["ordered"] = store.orders.count()
         return found
 
     counts = await threads_of(request).call(look)
-    worker = request.app.state.worker
     rows = [
         ("penstock_info", "gauge", "The version", [(f'version="{request.app.version}"', 1)]),
         (
@@ -105,7 +110,14 @@ async def metrics(request: Request) -> str:
             [(f'state="{name}"', counts.get(name, 0)) for name in ("running", "stopped")],
         ),
         ("penstock_orders", "gauge", "Runs that workers have to do something about", [("", counts["ordered"])]),
-        ("penstock_worker_runs", "gauge", "Runs that this process executes", [("", worker.running if worker else 0)]),
+        ("penstock_worker_runs", "gauge", "Runs that the worker of this server executes", [("", counts["ours"])]),
+        ("penstock_worker_up", "gauge", "Is the worker of this server there", [("", int(working is not None))]),
+        (
+            "penstock_worker_restarts_total",
+            "counter",
+            "How often the worker of this server was started again",
+            [("", beside.restarts if beside is not None else 0)],
+        ),
         ("penstock_queue_pending", "gauge", "Workloads that wait", [(_label(one), len(one.waiting)) for one in queues]),
         (
             "penstock_queue_admitted",

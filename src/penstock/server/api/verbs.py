@@ -9,7 +9,6 @@ from fastapi import APIRouter, Request
 from penstock.server import models
 from penstock.server.api.common import errors, needs, settings_of, threads_of
 from penstock.service import pasted
-from penstock.service.simulation.ask import AskedWorkflow, Question, simulated
 from penstock.service.views.outlook import outlook
 from penstock.store.sql import Store
 
@@ -50,7 +49,12 @@ async def simulate(request: Request, given: models.Simulate) -> Any:
     runs, and 10 seconds of computing."""
     settings = settings_of(request)
     fields = given.model_dump(exclude={"workflows"})
-    workflows = [AskedWorkflow(**one.model_dump()) for one in given.workflows]
-    question = Question(workflows=workflows, **fields)
+
+    def simulate_now(store: Store) -> Any:
+        from penstock.service.simulation.ask import AskedWorkflow, Question, simulated
+
+        workflows = [AskedWorkflow(**one.model_dump()) for one in given.workflows]
+        return simulated(Question(workflows=workflows, **fields), store, settings)
+
     async with request.app.state.simulating:  # one at a time: each keeps a processor busy
-        return await threads_of(request).call(lambda store: simulated(question, store, settings))
+        return await threads_of(request).call(simulate_now)

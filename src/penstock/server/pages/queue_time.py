@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import UserError
 from penstock.phrases import quoted
 from penstock.server.api.records import change_in
 from penstock.server.pages.plots import of_queue
 from penstock.server.remembered import Remembered
-from penstock.service.amounts import figure, short_name
-from penstock.service.simulation.scenario import GUESS
-from penstock.service.simulation.what_if import WhatIf, what_if
-from penstock.service.simulation.wording import sentences
+from penstock.service.amounts import GUESS, figure, short_name
 from penstock.service.views.quotas import QueueView
 from penstock.service.views.series import QueueSeries, SpanCache, series
 from penstock.store.sql import Store
+
+if TYPE_CHECKING:
+    from penstock.service.simulation.what_if import WhatIf
 
 TIMES: Final[Mapping[str, float]] = {"1h": 3600.0, "6h": 21600.0, "1d": 86400.0, "7d": 7 * 86400.0, "30d": 30 * 86400.0}
 TIME: Final = "1d"
@@ -73,6 +73,9 @@ def _rows(found: QueueSeries) -> list[dict[str, Any]]:
 
 def _tried(store: Store, name: str, given: Mapping[str, str]) -> dict[str, Any]:
     """What the box says. What is wrong with what was typed is said in it, too."""
+    from penstock.service.simulation.what_if import what_if
+    from penstock.service.simulation.wording import sentences
+
     try:
         tasks = _number(given.get("tasks", ""), 0)
         minutes = _number(given.get("minutes", ""), GUESS / 60)

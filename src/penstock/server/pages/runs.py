@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
+from penstock.engine.follow import FOLLOW
 from penstock.errors import NotFound, Problem
 from penstock.graph.codec import encode_value
 from penstock.graph.model import MISSING
@@ -28,7 +29,7 @@ from penstock.server.api.common import (
 )
 from penstock.server.pages.site import page, wants_json
 from penstock.server.pages.steps import shown_step
-from penstock.service import intake, why_text, work
+from penstock.service import callback_records, intake, why_text, work
 from penstock.service.access import administers_run
 from penstock.service.logs import LogFilter
 from penstock.service.run_records import state_of, workflow_of
@@ -36,6 +37,7 @@ from penstock.service.stores import home_of
 from penstock.service.task_states import BAD
 from penstock.service.views import tasks as task_views
 from penstock.service.views.details import details
+from penstock.service.views.lineage import in_chain, lineage
 from penstock.service.views.listing import page_of_runs
 from penstock.service.views.timeline import bands
 from penstock.service.views.why import why
@@ -49,6 +51,8 @@ STATES: Final = ("starting", "running", "queued", "stopped", "lost", "succeeded"
 MANY: Final = 50
 STEPS: Final = 400
 """Rows of a page about a run. Those that failed or run come first."""
+LINKS: Final = 100
+"""Rows of the lineage of a run."""
 LINES: Final = 2000
 VALUE: Final = "v-"
 """What the names of fields for outputs of a suspended task begin with."""
@@ -119,11 +123,13 @@ async def show_run(request: Request, run: RunName, find: Text = "") -> Response:
                 name: json.dumps(value, ensure_ascii=False, default=str)[:500] for name, value in view.outputs.items()
             },
             "params": {name: json.dumps(value, ensure_ascii=False)[:200] for name, value in view.run.params.items()},
+            "callbacks": callback_records.of_run(store, view.run)[:MANY] if FOLLOW in view.run.options else [],
             "head": why_text.head(report),
             "waits": why_text.waits(report, time.time())[:20],
             "past": why_text.past(report)[-20:],
             "administers": bool(administers_run(store, view.run, actor_of(who))),
             "order": None if order_now is None else order_now.verb,
+            "lineage": list(lineage(store, view.run).walk())[:LINKS] if in_chain(store, view.run) else [],
         }
 
     data = await with_run(request, run, look)

@@ -40,9 +40,9 @@ SIGNS: Final = {
     "queued": "▷",
     "waiting": "▷",
     "starting": "▷",
-    "suspended": "⏸",
-    "stopped": "⏸",
-    "stopping": "⏸",
+    "suspended": "‖",
+    "stopped": "‖",
+    "stopping": "‖",
 }
 TONES: Final = {
     "succeeded": "good",

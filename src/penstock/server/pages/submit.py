@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from penstock.errors import UserError
 from penstock.graph import codec
 from penstock.graph.model import MISSING, Workflow
-from penstock.server.access import actor_of, note
+from penstock.server.access import actor_of, entry_of
 from penstock.server.api.common import needs, settings_of, threads_of, who_of
 from penstock.server.pages.pasting import Sent, sent, sketch
 from penstock.server.pages.site import page
@@ -25,6 +25,7 @@ from penstock.service.parameters import Given
 from penstock.service.queues import named_queues, replica_of
 from penstock.service.run_records import find, workflow_of
 from penstock.settings import Settings
+from penstock.store.records import RunRecord
 from penstock.store.sql import Store
 
 router = APIRouter(include_in_schema=False)
@@ -79,7 +80,11 @@ async def submit(request: Request) -> Response:
                 options=_options(given),
                 bundle=given.field("bundle"),
             )
-            return intake.submit(store, settings, parcel, actor_of(who), given.field("key")).run.id
+
+            def noted(run: RunRecord) -> None:
+                store.tokens.note(entry_of(who, "submit", run.id, 303))
+
+            return intake.submit(store, settings, parcel, actor_of(who), given.field("key"), noted).run.id
         return {"found": sketch(found, params, given.field("queue")), "params": _fields(found.workflow, given)}
 
     try:
@@ -90,7 +95,6 @@ async def submit(request: Request) -> Response:
         return page(request, "submit.html", await _shown(request, given, error), COMMAND, status_of(error))
     if isinstance(done, str):
         request.app.state.nudge()
-        await note(request, "submit", done, 303)
         return RedirectResponse(f"/runs/{done}", 303)
     data = {**await _shown(request, given), **done}
     plan = done["found"]["plan"]

@@ -24,6 +24,7 @@ from penstock.graph.model import Workflow
 from penstock.graph.stored import Stored
 from penstock.service.payloads.decide import REUSE, decide
 from penstock.service.payloads.identity import identity_of, payload_id
+from penstock.service.payloads.process import carries, definitions
 from penstock.service.run_records import BY_REFERENCE
 from penstock.service.submission import Submission
 from penstock.store.records import IN_FLIGHT, Origin, PayloadRecord, RunRecord
@@ -84,6 +85,8 @@ def submit(
     """`noted`: records more of a new run, in its transaction. Raises UserError."""
     identity = identity_of(workflow)
     id = payload_id(workflow.name, identity, request.payload)
+    if carries(request.payload):
+        definitions(request.payload)
     version = identity.version if request.version is None else request.version
     now = time.time()
 
@@ -107,7 +110,7 @@ def submit(
             noted(run)
         return run
 
-    label = _label(request)
+    label = label_of(request.payload, request.label)
     found = store.payloads.submit(id, workflow.name, label, version, why, create, now, submission.person)
     return SubmittedPayload(*found)
 
@@ -122,8 +125,8 @@ def by_reference(submission: Submission, name: str, blobs: Blobs) -> None:
             submission.options[BY_REFERENCE] = [name]
 
 
-def _label(request: PayloadRequest) -> str:
-    """Only what both databases take."""
-    found = request.payload.get("id") if type(request.payload) is dict else ""
-    text = request.label or (found if isinstance(found, str) else "")
+def label_of(payload: Any, given: str = "") -> str:
+    """`given`, or the payload's id. Only what both databases take."""
+    found = payload.get("id") if type(payload) is dict else ""
+    text = given or (found if isinstance(found, str) else "")
     return text[:LABEL].replace("\0", "").encode(errors="replace").decode()

@@ -14,10 +14,11 @@ from penstock.errors import InvalidWorkflow, PlanError, Problem
 from penstock.graph.check import errors
 from penstock.graph.model import Unit
 from penstock.service import parameters
+from penstock.service.amounts import GUESS
 from penstock.service.intake import workflow_in
 from penstock.service.simulation import scenario
 from penstock.service.simulation.report import report
-from penstock.service.simulation.scenario import GUESS, LONGEST, WorkflowSource
+from penstock.service.simulation.scenario import LONGEST, WorkflowSource
 from penstock.service.simulation.simulate import UNITS, simulate
 from penstock.settings import Settings
 from penstock.store.sql import Store

@@ -27,15 +27,13 @@ from penstock.graph.stored import Stored, stored_in
 from penstock.plan.expand import Planned
 from penstock.plan.make import make
 from penstock.service import parameters, stores, workflows
-from penstock.service.amounts import vector
+from penstock.service.amounts import GUESS, vector
 from penstock.service.machine import GPU, machine
 from penstock.service.queues import FILE, Row, is_applied, read_file, rows_of
 from penstock.service.simulation.simulate import Seconds, SimulatedJob
 from penstock.settings import Settings, read
 from penstock.store.sql import Store
 
-GUESS = 60.0
-"""Seconds that a task takes whose run time is not known."""
 LONGEST = 1e9
 MOST_RESULTS = 20_000
 """Tasks of a run up to which their results are read."""

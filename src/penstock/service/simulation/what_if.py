@@ -22,9 +22,9 @@ from penstock.admission.model import ClusterQueue, LocalQueue, PodSet, Workload
 from penstock.admission.scheduler import Scheduler
 from penstock.engine.quota_replica import QuotaReplica
 from penstock.errors import Problem, UserError
-from penstock.service.amounts import amount, spell
+from penstock.service.amounts import GUESS, amount, spell
 from penstock.service.queues import find_queue, named_queues, replica_of
-from penstock.service.simulation.scenario import GUESS, took
+from penstock.service.simulation.scenario import took
 from penstock.service.wording import workload_name
 from penstock.store.sql import Store
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import is_not
 from typing import Any, Final
 
 from penstock.expressions.plain import EvaluationError
@@ -57,6 +59,7 @@ def read_expression(text: str) -> Any:
         deepest = max(deepest, depth)
     if deepest > MAX_NESTING:
         raise MalformedText(f"brackets nested deeper than {MAX_NESTING}")
+    limit = sys.getrecursionlimit()
     try:
         from jsonata import Jsonata
 
@@ -69,6 +72,8 @@ def read_expression(text: str) -> Any:
         raise MalformedText("an expression nested too deep") from None
     except Exception as error:  # the library raises errors of many kinds for hostile text
         raise MalformedText(str(error) or type(error).__name__) from None
+    finally:
+        sys.setrecursionlimit(limit)  # the library raises it for the whole process
     if read.errors:
         raise MalformedText(str(read.errors[0]))
     read.set_output_convert_nulls(False)
@@ -134,7 +139,8 @@ def evaluate(text: str, states: Mapping[str, Any], scope: Scope, field: str) -> 
     frame = Jsonata.Frame(None)
     frame.set_runtime_bounds(MAX_MILLISECONDS, MAX_DEPTH)
     for name, value in {**scope.variables, "states": {**states, "context": scope.context}}.items():
-        frame.bind(name, Utils.NULL_VALUE if value is None else value)
+        if f"${name}" in expression:
+            frame.bind(name, _with_nulls(value, Utils.NULL_VALUE))
     for name, function in _functions(scope).items():
         frame.bind(name, Jsonata.JLambda(function))
     frame.bind("eval", None)
@@ -150,6 +156,23 @@ def evaluate(text: str, states: Mapping[str, Any], scope: Scope, field: str) -> 
         raise StateFailure(QUERY, f"{said} threw an error during evaluation. {cause}", field) from None
     if found is None:
         raise StateFailure(QUERY, f"{said} returned nothing (undefined).", field)
+    return value
+
+
+def _with_nulls(value: Any, null: Any) -> Any:
+    """The library takes a None in a list for nothing at all; a null is a value of its own. What has none is not copied."""
+    if value is None:
+        return null
+    if isinstance(value, list):
+        made = [one if isinstance(one, str | int | float) else _with_nulls(one, null) for one in value]
+        return made if any(map(is_not, made, value)) else value
+    if isinstance(value, dict):
+        changed = {
+            key: found
+            for key, one in value.items()
+            if not isinstance(one, str | int | float) and (found := _with_nulls(one, null)) is not one
+        }
+        return {**value, **changed} if changed else value
     return value
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.errors import DocumentError, Problem
-from penstock.expressions.parse import Expr
+from penstock.expressions.parse import Expr, quote
 from penstock.expressions.types import ANY
 from penstock.formats.asl.check.machine import check
 from penstock.formats.asl.read.names import legal
@@ -199,7 +199,8 @@ class _Reader:
             here = f"{path}.States.{state}".lstrip(".")
             made = list(self._steps(state, fields, f"{hint}-{state}", here, taken))
             steps += made
-            answers[state] = tuple(map(_answer_of, made))
+            by_name = fields["Type"] == "Task" and self.table.work(fields).step is not None
+            answers[state] = tuple(_answer_of(one, by_name) for one in made)
         waits = Step(
             name="wait",
             action=Suspend(until=Expr.of("params.walk.wait"), message="the machine waits"),
@@ -438,6 +439,8 @@ def _noted(name: str, ends: str, when: str | None) -> Step:
 
 
 def _step(name: str, work: TaskWork, when: str, timeout: float | None, common: Mapping[str, Any]) -> Step:
+    if work.step is not None:
+        return replace(work.step, name=name, when=Expr.of(when), timeout=timeout, **common)
     return Step(
         name=name,
         action=work.action,
@@ -457,10 +460,13 @@ def _said() -> tuple[Output, ...]:
     return (Output(name="answer", type=ANY, default=None),)
 
 
-def _answer_of(step: Step) -> dict[str, Any]:
-    """How a step ended, for the turn."""
+def _answer_of(step: Step, by_name: bool) -> dict[str, Any]:
+    """How a step ended, for the turn. `by_name`: its outputs are the answer, not the one of that name."""
     at = f"steps[{json.dumps(step.name)}]"
-    answer = Expr.of(f'{at}.outcome == "succeeded" ? {at}.outputs.answer : null')
+    given = f"{at}.outputs.answer"
+    if by_name and not isinstance(step.action, Suspend):
+        given = "{" + ", ".join(f"{quote(one.name)}: {at}.outputs[{quote(one.name)}]" for one in step.outputs) + "}"
+    answer = Expr.of(f'{at}.outcome == "succeeded" ? {given} : null')
     found = {"outcome": Expr.of(f"{at}.outcome"), "answer": answer, "error": Expr.of(f"{at}.error")}
     if any(output.name == "failure" for output in step.outputs):
         found["failure"] = Expr.of(f'{at}.outcome == "succeeded" ? {at}.outputs.failure : null')

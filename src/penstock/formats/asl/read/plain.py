@@ -162,6 +162,8 @@ class _Plain:
             self._refuse(name, at, "it waits for an answer with a token, or for a machine that it starts")
         if work.unknown:
             self._refuse(name, f"{at}.Resource", work.unknown)
+        if work.step is not None:
+            self._refuse(name, f"{at}.Resource", "what it calls is a step with inputs by name")
         own = legal(name, self.names)
         self.names.add(own)
         limit = state.get("TimeoutSeconds")

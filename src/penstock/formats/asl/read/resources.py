@@ -10,28 +10,44 @@ It is a document of its own, beside the machine or in the same file:
       report: {command: [python, report.py]}
       s3:getObject: {folder: data}                   # what an ItemReader reads
       orders: {machine: {StartAt: …, States: …}}     # what startExecution starts; or the name of a document beside
+      train: {step: {container: …, inputs: …}}       # a step as in a Penstock document: its inputs are the fields of the payload
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from penstock.errors import instead
-from penstock.expressions.parse import Expr
+from penstock.errors import DocumentError, Problem, instead
+from penstock.expressions.parse import Expr, quote
 from penstock.expressions.types import ANY
 from penstock.formats.asl.read.outline import heading
 from penstock.formats.documents import Document, Library
-from penstock.graph import quantity
-from penstock.graph.model import MISSING, Action, Container, Function, Http, Input, Output, Script
+from penstock.graph import codec, quantity
+from penstock.graph.model import MISSING, Action, Container, Function, Http, Input, Output, Script, Step, Suspend
 
 KIND: Final = "StateMachineResources"
 CODE: Final = "penstock.backends.states"
-_KINDS: Final = ("function", "command", "image", "http", "folder", "machine")
+_KINDS: Final = ("function", "command", "image", "http", "folder", "machine", "step")
 _MORE: Final = {"image": ("command", "args"), "http": ("method", "headers")}
 _COMMON: Final = ("resources", "queue")
+_OF_STATE: Final = (
+    "name",
+    "needs",
+    "trigger",
+    "when",
+    "each",
+    "loop",
+    "retry",
+    "timeout",
+    "timeout_by",
+    "group",
+    "tolerates",
+    "workflow",
+)
+"""Fields of a step that a row may not have: the state of the Task says it, or nothing does."""
 _FUNCTION: Final = re.compile(r":function:([^:]+)")
 _MACHINE: Final = re.compile(r":stateMachine:([^:]+)")
 _SERVICE: Final = re.compile(r"arn:[^:]*:states:::(?:aws-sdk:)?([\w-]+:\w+)")
@@ -51,6 +67,8 @@ class TaskWork:
     queue: str | None = None
     unknown: str = ""
     """Why it cannot be run."""
+    step: Step | None = None
+    """A whole step, whose outputs by name are the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +121,7 @@ class Table:
             fix = f"give one of {', '.join(_KINDS)}"
             self.wrong.append(document.problem("P835", path, f"the resource {said}", fix))
             return False
-        known = (kind, *_MORE.get(kind, ()), *_COMMON)
+        known = (kind, *_MORE.get(kind, ()), *(() if kind == "step" else _COMMON))
         strange = [str(name) for name in row if name not in known]
         for name in strange:
             fix = instead(name, known)
@@ -112,6 +130,13 @@ class Table:
             message = f"{row[kind]!r} is not module:function"
             self.wrong.append(document.problem("P835", f"{path}.function", message, "write module:function"))
             return False
+        if kind == "step" and not strange:
+            try:
+                _step(row["step"])
+            except DocumentError as error:
+                at = f"{path}.step"
+                self.wrong += [document.problem("P835", at, one.message, one.fix) for one in error.problems]
+                return False
         return not strange
 
     def work(self, state: Mapping[str, Any]) -> TaskWork:
@@ -168,7 +193,32 @@ def _names(resource: str, state: Mapping[str, Any]) -> Iterator[str]:
         yield service.group(1)
 
 
+def _step(given: Any) -> Step:
+    """The step of a row, with the fields of the payload as its inputs. Raises DocumentError."""
+    fields = dict(given) if isinstance(given, Mapping) else given
+    if isinstance(fields, dict):
+        wrong = [name for name in _OF_STATE if name in fields]
+        if wrong:
+            fix = "say it in the state of the Task"
+            raise DocumentError([Problem("P835", f"the step of a resource has no field {wrong[0]}", fix)])
+        inputs = fields.get("inputs", [])
+        fields["name"] = "resource"
+        if isinstance(inputs, list):
+            fields["inputs"] = [{**one, "value": None} if isinstance(one, Mapping) else one for one in inputs]
+    document = {"apiVersion": codec.VERSION, "kind": codec.KIND, "name": "resource", "steps": [fields]}
+    step = codec.from_data(document).steps[0]
+    if isinstance(step.action, Suspend):
+        raise DocumentError(
+            [Problem("P835", "the step of a resource does nothing", "use a Wait, or .waitForTaskToken")]
+        )
+    values = [replace(one, value=Expr.of(f"{CALL.text}[{quote(one.name)}]")) for one in step.inputs]
+    return replace(step, inputs=tuple(values))
+
+
 def _made(row: Mapping[str, Any]) -> TaskWork:
+    if "step" in row:
+        step = _step(row["step"])
+        return TaskWork(action=step.action, inputs=step.inputs, outputs=step.outputs, step=step)
     asked = row.get("resources")
     resources = {str(name): quantity.parse(amount) for name, amount in (asked or {}).items()}
     queue = None if row.get("queue") is None else str(row["queue"])

@@ -134,6 +134,7 @@ class Walker:
         walk = self._waiting.pop(id, None)
         if walk is not None and walk.visit is not None:
             walk.waiting = ""
+            self.now = now
             self._try(walk, lambda visit: self._leave(walk, dataflow.leave(visit, output, visit.state.get("Next"))))
         return self._go_on(now)
 
