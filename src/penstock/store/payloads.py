@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from penstock.store.records import INVALID, EndedRun, Event, PayloadRecord, RunRecord
+from penstock.store.records import INVALID, Event, FinishedRun, PayloadRecord, RunRecord
 from penstock.store.session import Session
 
 T = TypeVar("T")
@@ -119,12 +119,12 @@ class PayloadRepository:
             rows = self._db.rows("payloads_page", some)
         return [PayloadRecord(*row) for row in rows]
 
-    def ended(self, state: str, workflow: str | None, since: float, error: str = "") -> list[EndedRun]:
+    def ended(self, state: str, workflow: str | None, since: float, error: str = "") -> list[FinishedRun]:
         """Runs that ended in a state, `invalid` among them, at or after a time, oldest first; of a payload only its newest attempt. `error`: how
         its error begins."""
         kept = (_RECORDED.get(state, state), int(state == INVALID), since, *_range(error))
         name, args = ("runs_ended", kept) if workflow is None else ("runs_ended_of", (workflow, *kept))
-        return [EndedRun(*row) for row in self._db.rows(name, args)]
+        return [FinishedRun(*row) for row in self._db.rows(name, args)]
 
     def _note(self, id: str, at: float, kind: str, data: Mapping[str, Any]) -> None:
         self._db.write("put_payload_event", (id, at, kind, _dump(data), id))

@@ -119,7 +119,7 @@ INVALID = "invalid"
 IN_FLIGHT = ("queued", "running")
 
 
-class EndedRun(NamedTuple):
+class FinishedRun(NamedTuple):
     """What is known of a run that is over, where many are looked at."""
 
     number: int

@@ -18,7 +18,7 @@ from penstock.service.access import check_run
 from penstock.service.payloads.decide import REUSE
 from penstock.service.policy import Actor
 from penstock.settings import Settings
-from penstock.store.records import EndedRun, PayloadRecord, RunRecord
+from penstock.store.records import FinishedRun, PayloadRecord, RunRecord
 from penstock.store.sql import Store
 
 AGAIN: Final = ("failed", "cancelled", "invalid")
@@ -126,7 +126,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    chosen: list[EndedRun]
+    chosen: list[FinishedRun]
     started: list[str]
     """The runs that go on now: of a payload a new one, otherwise the run itself."""
 
@@ -134,7 +134,7 @@ class Redriven:
         return {"chosen": [one.id for one in self.chosen], "started": self.started}
 
 
-def chosen(store: Store, selection: Selection) -> list[EndedRun]:
+def chosen(store: Store, selection: Selection) -> list[FinishedRun]:
     """Oldest first. Of a payload only the newest attempt is among them. Raises PlanError."""
     if selection.state not in AGAIN:
         fix = f"use one of {', '.join(AGAIN)}"
@@ -167,7 +167,7 @@ class _Driver:
         self._by = by
         self._documents: dict[str, str] = {}
 
-    def drive(self, rows: Sequence[EndedRun]) -> list[str]:
+    def drive(self, rows: Sequence[FinishedRun]) -> list[str]:
         """In one transaction."""
 
         def work() -> list[str]:
@@ -175,7 +175,7 @@ class _Driver:
 
         return self._store.payloads.together(work)
 
-    def _again(self, row: EndedRun) -> str:
+    def _again(self, row: FinishedRun) -> str:
         run = self._store.runs.by_number(row.number)
         if run is None or run.state != {"invalid": "failed"}.get(self._selection.state, self._selection.state):
             return ""
