@@ -30,6 +30,7 @@ from penstock.graph.model import (
     Function,
     Http,
     Input,
+    Link,
     Lock,
     Mount,
     Nested,
@@ -99,6 +100,13 @@ INNER = Workflow(
     outputs=(Output(name="o", type=T("int"), value=1),),
 )
 CALL = step(action=Nested(name="inner"), inputs=(Input(name="p", value=1),))
+
+NEXT = Workflow(name="next", steps=(Step(name="n", action=Suspend()),))
+
+
+def linked(target: Workflow, *links: Link) -> Workflow:
+    return flow(step(), links=links, definitions=(target,))
+
 
 BAD: list[tuple[str, str, Workflow]] = [
     ("P106", "outputs.o", flow(step(), outputs=(Output(name="o"),))),
@@ -308,6 +316,22 @@ BAD: list[tuple[str, str, Workflow]] = [
     ("P233", "enough.of", flow(step("a"), enough=Enough(steps=("a",), of="most"))),
     ("P201", "enough.steps", flow(step("a"), enough=Enough(steps=("b",)))),
     ("P106", "enough.steps", flow(step("a"), enough=Enough(steps=()))),
+    ("P540", "links.nope", flow(step(), links=(Link(workflow="nope"),))),
+    (
+        "P540",
+        "definitions.next.links.nope",
+        linked(replace(NEXT, links=(Link(workflow="nope"),)), Link(workflow="next")),
+    ),
+    ("P543", "links.-.", linked(NEXT, Link(workflow="next", name="-."))),
+    ("P543", "links.next", linked(NEXT, Link(workflow="next"), Link(workflow="next"))),
+    ("P543", "links.next.after", linked(NEXT, Link(workflow="next", after=("nope",)))),
+    ("P543", "links", linked(NEXT, Link(workflow="next", name="x", after=("x",)))),
+    ("P543", "links.next.on", linked(NEXT, Link(workflow="next", on=()))),
+    ("P543", "links.next.on", linked(NEXT, Link(workflow="next", on=("done",)))),
+    ("P544", "links.next.when", linked(NEXT, Link(workflow="next", when=Expr("outputs.nope > 1")))),
+    ("P544", "links.next.when", linked(NEXT, Link(workflow="next", when=Expr("secrets.TOKEN == 'x'")))),
+    ("P544", "links.next.params.nope", linked(NEXT, Link(workflow="next", params={"nope": 1}))),
+    ("P544", "links.next.params", linked(replace(NEXT, params=(Parameter(name="k"),)), Link(workflow="next"))),
     ("P510", "payload.param", flow(step(), payload=PayloadIdentity(param="nope"))),
     (
         "P510",
