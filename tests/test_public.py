@@ -8,6 +8,7 @@ import sys
 import penstock
 
 PUBLIC = {
+    "Answer",
     "ArgoRunner",
     "Backoff",
     "BaseJob",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.author.tasks import FunctionJob, task
     from penstock.author.values import WorkflowParam
     from penstock.errors import PenstockError
-    from penstock.graph.model import Backoff, Cache, Outcome, Retry, Toleration, Unit
+    from penstock.graph.model import Answer, Backoff, Cache, Outcome, Retry, Toleration, Unit
     from penstock.runners.base import RunFailed
     from penstock.runners.client import Client
     from penstock.runners.clusters import ArgoRunner, JobSetRunner, TektonRunner
@@ -27,14 +27,14 @@ _HOME = {
     "BaseJob": "author.jobs", "ContainerJob": "author.jobs", "FunctionJob": "author.tasks", "ResourceJob": "author.jobs",
     "ScriptJob": "author.jobs", "Workflow": "author.jobs", "WorkflowParam": "author.values", "secret": "author.secrets",
     "PenstockError": "errors",
-    "Backoff": "graph.model", "Cache": "graph.model", "Outcome": "graph.model", "Retry": "graph.model",
+    "Answer": "graph.model", "Backoff": "graph.model", "Cache": "graph.model", "Outcome": "graph.model", "Retry": "graph.model",
     "Toleration": "graph.model", "Unit": "graph.model",
     "ArgoRunner": "runners.clusters", "JobSetRunner": "runners.clusters", "TektonRunner": "runners.clusters",
     "Client": "runners.client", "LocalRunner": "runners.local", "Run": "runners.local", "open_run": "runners.local", "RunFailed": "runners.base",
 }  # fmt: skip
 
 __all__ = [
-    "ArgoRunner", "Backoff", "BaseJob", "Cache", "Client", "ContainerJob", "FunctionJob", "JobSetRunner", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
+    "Answer", "ArgoRunner", "Backoff", "BaseJob", "Cache", "Client", "ContainerJob", "FunctionJob", "JobSetRunner", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
     "Run", "RunFailed", "ScriptJob", "TektonRunner", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "open_run", "secret", "task", "when", "while_loop", "workflow",
 ]  # fmt: skip
 

@@ -42,6 +42,8 @@ class Settings:
     """Bytes of a file or folder that is an output. $PENSTOCK_LARGEST_FILE; None: the default of artifacts.regular."""
     submissions: int = 600
     """How many runs may be submitted to a server with one token, a minute; 0: any number. $PENSTOCK_SUBMISSIONS."""
+    address: str = ""
+    """Where others reach a server of this store, as in https://penstock.example: what waits for an answer gives it away. $PENSTOCK_ADDRESS."""
     server: str = field(default="", repr=False)
     """The address of the server whose runs, queues and files are meant, instead of those here; may have a token in it. Set by whoever takes
     --server (see service.remote_store): never read from the environment, so that a server and its workers do not ask themselves."""
@@ -81,6 +83,7 @@ def read(
         largest_value=size_in(env, "PENSTOCK_LARGEST_VALUE"),
         largest_file=size_in(env, "PENSTOCK_LARGEST_FILE"),
         submissions=_submissions(env),
+        address=_address(env),
     )
 
 
@@ -126,6 +129,14 @@ def _scheduler(env: Mapping[str, str]) -> str:
 
         scheduler(name)
     return name
+
+
+def _address(env: Mapping[str, str]) -> str:
+    text = env.get("PENSTOCK_ADDRESS", "").strip()
+    if text and (not text.startswith(("http://", "https://")) or any(char.isspace() or char in "?#" for char in text)):
+        fix = "set it to where others reach the server, as in https://penstock.example"
+        raise UserError(Problem("P536", f"PENSTOCK_ADDRESS is {text[:80]!r}, which is not an address", fix))
+    return text
 
 
 def _submissions(env: Mapping[str, str]) -> int:

@@ -143,12 +143,14 @@ class StepPlan:
             type(text) is not str for mount in step.mounts for text in (mount.sub_path, *mount.files.values())
         )
         """Its mounts contain expressions, evaluated for each task."""
-        self.keyed = step.cache.key is not None and step.cache.enabled and not isinstance(step.action, Suspend)
+        asks = isinstance(step.action, Suspend) or step.answer is not None
+        self.keyed = step.cache.key is not None and step.cache.enabled and not asks
         """The author gives the cache key."""
         self.private = not step.cache.enabled or (
             not self.keyed
             and (
                 isinstance(step.action, (Suspend, Http, Resource, Nested))
+                or asks
                 or (
                     bool(step.mounts) and any(mount.scope == "run" for mount in step.mounts)
                 )  # a folder that tasks share

@@ -1,4 +1,4 @@
-"""What of a workflow only a run can know, and other systems want to be told before. Called by their writers."""
+"""What of a workflow only a run can know, and other systems want to be told before, or do not know at all. Called by their writers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ def _step(report: Report, step: Step, where: str, target: str) -> None:
     if step.timeout_by is not None:
         said = f"{target} knows no time limit that is found when it runs"
         report.lost(f"{where}.timeout_by", said, "Give it a timeout.", step.source)
+    if step.answer is not None:
+        said = f"{target} waits for no answer: the step is over when what it does has ended"
+        report.lost(f"{where}.answer", said, "Put a step behind it that waits, and resume that.", step.source)
     if step.each is None:
         return
     if step.each.at_once is not None:

@@ -25,10 +25,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock.errors import Problem, UserError
 from penstock.server import pages
 from penstock.server.access import SAFE, AccessGate, Allowance, note
-from penstock.server.api import blobs, cluster, people, queues, records, runs, state, store, verbs
+from penstock.server.api import blobs, callbacks, cluster, people, queues, records, runs, state, store, verbs
 from penstock.server.counted import Counted
 from penstock.server.feeds import Feeds
-from penstock.server.guard import PATIENCE, Guard, Tagged
+from penstock.server.guard import PATIENCE, Guard, Tagged, Tries
 from penstock.server.pages.doctor import DiagnosisCache
 from penstock.server.problems import answer, status_of
 from penstock.server.threads import StoreThreads
@@ -47,9 +47,11 @@ API = "/api/v1"
 ROUTERS: tuple[tuple[str, APIRouter], ...] = (
     *((API, one.router) for one in (records, runs, queues, cluster, verbs, blobs, people, state, store)),
     ("", state.health),
+    ("", callbacks.router),
     *(("", router) for router in pages.ROUTERS),
 )
 """All that the server answers, but for static files. A test goes through their routes."""
+CALLBACKS = "/callbacks/"
 _FIX = "see the OpenAPI document at /api/v1/openapi.json"
 
 
@@ -106,6 +108,7 @@ class Server:
         app.state.cluster = self.cluster
         app.state.diagnosis = DiagnosisCache()
         app.state.allowance = Allowance(self.settings.submissions)
+        app.state.guesses = Tries()
         app.state.simulating = asyncio.Semaphore(1)
         app.state.nudge = self.worker.nudge if self.worker is not None else lambda: None
         app.state.gate = AccessGate(self.threads, self._key(), own)
@@ -152,7 +155,8 @@ def _described(app: FastAPI) -> dict[str, Any]:
         made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         for path, methods in made["paths"].items():
             for route in methods.values():
-                route["responses"].pop("422", None)
+                if not path.startswith(CALLBACKS):  # there it is an answer of ours
+                    route["responses"].pop("422", None)
                 if path.startswith(API):
                     route["security"] = [{"token": []}]
         schemas = made["components"]["schemas"]

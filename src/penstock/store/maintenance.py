@@ -37,6 +37,7 @@ class Maintenance:
             "gc_requests",
             "gc_outbox",
             "gc_origin",
+            "gc_answers",
             "gc_workloads",
             "gc_locks",
             "gc_tracking",

@@ -492,3 +492,32 @@ SELECT run, root, parent, link, payload, attempt FROM origins WHERE payload = ? 
 
 -- name: gc_origin
 DELETE FROM origins WHERE run = ?
+
+-- Answers from outside.
+
+-- name: put_answer
+INSERT INTO answers (digest, run, task, attempt) VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING
+
+-- name: await_answer
+UPDATE answers SET until = ?, heartbeat = ?, beat = ? WHERE run = ? AND task = ? AND attempt = ? AND state = 'open'
+
+-- name: answer
+SELECT digest, run, task, attempt, state, until, heartbeat, beat, at, data FROM answers WHERE digest = ?
+
+-- name: answer_of
+SELECT digest, run, task, attempt, state, until, heartbeat, beat, at, data FROM answers WHERE run = ? AND task = ? AND attempt = ?
+
+-- name: give_answer
+UPDATE answers SET state = 'answered', data = ?, at = ? WHERE digest = ? AND state = 'open'
+
+-- name: beat_answer
+UPDATE answers SET beat = ? WHERE digest = ? AND state = 'open'
+
+-- name: expire_answer
+UPDATE answers SET state = 'expired', at = ? WHERE digest = ? AND state = 'open' AND beat = ?
+
+-- name: gc_answers
+DELETE FROM answers WHERE run = ?
+
+-- name: add_meta
+INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING
