@@ -22,6 +22,7 @@ from penstock.graph import codec
 from penstock.graph.codec import canonical, digest, from_data, from_text, to_data, to_json, to_yaml
 from penstock.graph.model import (
     ACTIONS,
+    Answer,
     Backoff,
     Cache,
     Container,
@@ -74,6 +75,7 @@ ONE: dict[type, Any] = {
     Toleration: Toleration(key="k", operator="Exists", value="v", effect="NoSchedule", seconds=5),
     Cache: Cache(enabled=False, version="1", ttl=60, key=X),
     Lock: Lock(name="l", limit=2),
+    Answer: Answer(within=60, heartbeat=5, within_by=Y, heartbeat_by=Y, token_as=Y),
     Enough: Enough(steps=("a",), of="any"),
     Mount: Mount(name="m", path="/m", scope="run", sub_path="a", files={"f": "text"}, read_only=True),
     Part: Part(
@@ -111,6 +113,7 @@ ONE[Step] = Step(
     retry=ONE[Retry],
     timeout=60,
     timeout_by=Y,
+    answer=ONE[Answer],
     resources={"cpu": 500, "memory": 2**30 * 1000},
     replicas=4,
     placement=ONE[Placement],
@@ -165,6 +168,7 @@ TWO: dict[type, Any] = {
     Cache: Cache(enabled=True, version="2", ttl=61, key="k"),
     Enough: Enough(steps=("a", "b"), of="all"),
     Lock: Lock(name=X, limit=3),
+    Answer: Answer(within=61, heartbeat=6.5, within_by=X, heartbeat_by=X, token_as=X),
     Mount: Mount(name="n", path="/n", scope="given", sub_path=X, files={"f": X}, read_only=False),
     Part: Part(
         name="q",
@@ -199,6 +203,7 @@ TWO[Step] = Step(
     retry=None,
     timeout=0.5,
     timeout_by=X,
+    answer=TWO[Answer],
     resources={"cpu": 501},
     replicas=5,
     placement=TWO[Placement],
@@ -275,6 +280,8 @@ def host(thing: Any) -> tuple[Workflow, str]:
             return Workflow(name="w", steps=(base,), enough=thing), "enough"
         case Lock():
             return with_step(".locks[0]", locks=(thing,))
+        case Answer():
+            return with_step(".answer", answer=thing)
         case Mount():
             return with_step(".mounts[0]", mounts=(thing,))
         case Part():

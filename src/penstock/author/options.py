@@ -146,10 +146,11 @@ def _answer(given: Any) -> Answer:
         return Answer()
     if not isinstance(given, Answer):
         raise author_error("P305", f"answer={given!r} does not fit", "give True, or Answer(within=3600, heartbeat=60)")
-    limits = {name: getattr(given, name) for name in ("within", "heartbeat")}
-    return dataclasses.replace(
-        given, **{name: seconds(one, f"answer.{name}") for name, one in limits.items() if one is not None}
+    within, heartbeat = (
+        None if one is None else seconds(one, f"answer.{name}")
+        for name, one in (("within", given.within), ("heartbeat", given.heartbeat))
     )
+    return dataclasses.replace(given, within=within, heartbeat=heartbeat)
 
 
 def _mount(given: Mount) -> Mount:

@@ -40,7 +40,7 @@ LONGEST: Final = 86400.0
 Finish = Callable[[ActiveRun, Task, AttemptEnded], None]
 
 
-class Answers:
+class AnswerDesk:
     """`finish`: is told how a task that waited has ended. `address`: where others reach a server of this store."""
 
     def __init__(
@@ -223,12 +223,14 @@ class Answers:
 def _as_answered(row: AnswerRow, report: AttemptEnded) -> AttemptEnded:
     """How the task ends by the answer, whatever its action did."""
     data = row.data
-    told = {"exit_code": None, "traceback": "", "lost": False, "preempted": False, "taken": None}
+    found = AttemptEnded(
+        id=report.id, outcome=Outcome.SUCCEEDED, log=report.log, seconds=report.seconds, cpu=report.cpu
+    )
     if "error" in data:
-        failed = {"outcome": Outcome.FAILED, "outputs": {}, "exception": data["error"], "message": data["message"]}
-        return dataclasses.replace(report, **told, **failed)
-    outputs = loads(json.dumps(data["outputs"]))
-    return dataclasses.replace(report, **told, outcome=Outcome.SUCCEEDED, outputs=outputs, exception="", message="")
+        found.outcome, found.exception, found.message = Outcome.FAILED, data["error"], data["message"]
+    else:
+        found.outputs = loads(json.dumps(data["outputs"]))
+    return found
 
 
 def _with_env(action: model.Action, env: Mapping[str, Secret]) -> model.Action:

@@ -20,7 +20,7 @@ from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted, Ta
 from penstock.backends.secrets.reveal import uses_secrets
 from penstock.engine import retry
 from penstock.engine.active_run import AGAIN, TIMED_OUT, ActiveRun, Execution, execution
-from penstock.engine.answers import Answers
+from penstock.engine.answers import AnswerDesk
 from penstock.engine.backend_pool import SUSPEND, BackendPool
 from penstock.engine.deadlines import Deadlines
 from penstock.engine.effects import CallFailed, StopTask
@@ -72,7 +72,7 @@ class Dispatcher:
         self._fetch = fetch
         self._deadlines = deadlines
         self._quota = quota
-        self.answers = Answers(answers, journal, timers, now, fetch, self._answered, address)
+        self.answers = AnswerDesk(answers, journal, timers, now, fetch, self._answered, address)
         self._attempts: dict[str, Owner] = {}
         """Attempts that have begun and not ended, by id."""
         self._unstarted: dict[str, list[AttemptSpec]] = {}

@@ -280,22 +280,15 @@ class Engine:
             run.not_succeeded(task, "cancelled", {"message": task.state.scope.halted})
         elif self.dispatcher.answers.concern(run, task) and own.state in ("suspended", "running", "lost"):
             if not self.dispatcher.answers.go_on(run, task):
-                return self._again(run, task)
+                return _lost(run, task)
         elif own.state == "suspended":
             self.dispatcher.suspend(run, task, logged=True)
         elif own.state == "retrying":
             left = max(0.0, (own.resume_at or 0.0) - self.now())
             self.dispatcher.retry_later(run, task, min(left, own.retry_delay))  # the clock may have been put back
         else:
-            return self._again(run, task)
+            return _lost(run, task)
         return False
-
-    def _again(self, run: ActiveRun, task: Task) -> bool:
-        own = execution(task)
-        if own.state == "running":
-            run.note("task.lost", task.path, {"attempt": task.attempt, "message": "the engine that ran it is gone"})
-        own.state = ""
-        return True
 
     def _priority_of(self, name: str) -> int:
         return self.admission.open().priority_of(name)[0]
@@ -629,6 +622,15 @@ class Engine:
         for run in (*lost, *ended):
             run.finished.set()
         self.inbox.wake()
+
+
+def _lost(run: ActiveRun, task: Task) -> bool:
+    """It is to be started again, and its attempt is lost if there was one."""
+    own = execution(task)
+    if own.state == "running":
+        run.note("task.lost", task.path, {"attempt": task.attempt, "message": "the engine that ran it is gone"})
+    own.state = ""
+    return True
 
 
 def _quota_of(cluster: ClusterQueues, timers: TurnTimers, decided: Callable[[], None]) -> AdmitterQuota:

@@ -203,7 +203,7 @@ class Resume(_Strict):
     params: dict[str, Any] = Field({}, description="Values for its outputs")
 
 
-class GivenAnswer(_Strict):
+class AnswerBody(_Strict):
     status: Literal["success", "failure", "heartbeat"]
     outputs: dict[str, Any] = Field({}, description="Of a success: the outputs of the step, by name")
     error: str = Field(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from penstock.artifacts.values import dumps
-from penstock.errors import NotFound, PlanError, Problem, UserError
+from penstock.errors import NotFound, Problem, UserError
 from penstock.graph.model import Workflow
 from penstock.service.parameters import Given
 from penstock.service.requests import resume_outputs
@@ -34,12 +34,12 @@ class AnswerTooLate(UserError):
     """Nobody waits for it any more."""
 
 
-class AnswerRefused(PlanError):
+class AnswerRefused(UserError):
     """It does not fit; the step goes on waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class AnswerGiven:
     status: Literal["success", "failure", "heartbeat"]
     outputs: Mapping[str, Any] = field(default_factory=dict)
     """Of a success, by name."""
@@ -57,7 +57,7 @@ class Answered:
     """Is the run executed now? If not, it goes on with the next free worker, or with `penstock resume`."""
 
 
-def answer(store: Store, token: str, said: Said, now: float, placed: Placed | None = None) -> Answered:
+def answer(store: Store, token: str, said: AnswerGiven, now: float, placed: Placed | None = None) -> Answered:
     """`placed`: values that come from another machine, as they are here. Raises NotFound, RunConflict, AnswerTooLate, AnswerRefused."""
     row = store.answers.find(token) if len(token) <= LONGEST_TOKEN else None
     if row is None:
@@ -96,7 +96,11 @@ def _late(row: AnswerRow) -> AnswerTooLate:
     return AnswerTooLate(Problem("P534", f"{row.task} does not wait for this answer any more", fix))
 
 
-def _data(store: Store, run: RunRecord, task: TaskRow, said: Said, placed: Placed | None) -> dict[str, Any]:
+def _as_given(said: AnswerGiven) -> list[str | Given]:
+    return [*said.texts, *(Given(name, "", value, "") for name, value in said.outputs.items())]
+
+
+def _data(store: Store, run: RunRecord, task: TaskRow, said: AnswerGiven, placed: Placed | None) -> dict[str, Any]:
     if said.status == "failure":
         if not _NAME.match(said.error):
             fix = "give a name of letters, digits, dots, dashes and colons, as in OutOfMemory"
@@ -105,7 +109,7 @@ def _data(store: Store, run: RunRecord, task: TaskRow, said: Said, placed: Place
     try:
         json.dumps(dict(said.outputs), allow_nan=False).encode()
         workflow = workflow_of(store, run)
-        given = said.texts if placed is None else placed(workflow, task, said.outputs)
+        given = placed(workflow, task, said.outputs) if placed is not None else _as_given(said)
         found = resume_outputs(workflow, task, given)
         return {"outputs": json.loads(dumps(found))}
     except UserError as error:

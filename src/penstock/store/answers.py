@@ -83,4 +83,4 @@ class AnswerRepository:
 
 def _answer(row: Row) -> AnswerRow:
     *head, data = row
-    return AnswerRow(*head, json.loads(data))
+    return AnswerRow._make((*head, json.loads(data)))

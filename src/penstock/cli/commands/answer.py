@@ -31,14 +31,14 @@ def answer(token: str, given: tuple[str, ...], failure: tuple[str, str] | None, 
 
     from penstock.cli.ui import render
     from penstock.service import answers, stores
-    from penstock.service.answers import Said
+    from penstock.service.answers import AnswerGiven
 
     if sum((failure is not None, heartbeat, bool(given))) > 1:
         raise click.UsageError("Give one of -p, --failure and --heartbeat.")
     text = sys.stdin.readline().strip() if token == "-" else token  # a word of the command line, no secret
-    said = Said(status="heartbeat" if heartbeat else "success", texts=given)
+    said = AnswerGiven(status="heartbeat" if heartbeat else "success", texts=given)
     if failure is not None:
-        said = Said(status="failure", error=failure[0], message=failure[1])
+        said = AnswerGiven(status="failure", error=failure[0], message=failure[1])
     with stores.open_existing(options.settings_for(None)) as store:
         found = answers.answer(store, text, said, time.time())
     line = f"{found.run.id}/{found.task}: {said.status}"

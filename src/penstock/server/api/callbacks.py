@@ -18,7 +18,7 @@ from penstock.server.api.common import errors, settings_of, threads_of
 from penstock.server.guard import Tries
 from penstock.server.problems import RequestRefused
 from penstock.service import answers, intake
-from penstock.service.answers import Answered, Said
+from penstock.service.answers import Answered, AnswerGiven
 from penstock.store.sql import Store
 
 router = APIRouter(tags=["callbacks"])
@@ -27,7 +27,7 @@ LARGEST: Final = 2**20
 _BODY: Final = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": models.GivenAnswer.model_json_schema()}},
+        "content": {"application/json": {"schema": models.AnswerBody.model_json_schema()}},
     }
 }
 Token = Annotated[str, Path(max_length=answers.LONGEST_TOKEN, description="As the step was given it")]
@@ -44,7 +44,7 @@ async def answer(request: Request, token: Token) -> Any:
     still at it. 409: it is answered already; 410: nobody waits for it any more; 422: the outputs do not fit, and it goes on waiting. The token
     in the address is what gives the right to; nothing else is asked for."""
     given = _read(await _body(request))
-    said = Said(status=given.status, outputs=given.outputs, error=given.error, message=given.message)
+    said = AnswerGiven(status=given.status, outputs=given.outputs, error=given.error, message=given.message)
     settings = settings_of(request)
 
     def do(store: Store) -> Answered | None:
@@ -88,9 +88,9 @@ async def _body(request: Request) -> bytes:
     return bytes(found)
 
 
-def _read(body: bytes) -> models.GivenAnswer:
+def _read(body: bytes) -> models.AnswerBody:
     """Raises RequestValidationError."""
     try:
-        return models.GivenAnswer.model_validate_json(body)
+        return models.AnswerBody.model_validate_json(body)
     except ValidationError as error:
         raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in error.errors()]) from None

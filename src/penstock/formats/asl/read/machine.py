@@ -274,8 +274,11 @@ class _Reader:
         if not token and ("TimeoutSecondsPath" in state or isinstance(limit, str)):
             made = replace(made, timeout_by=Expr.of("params.walk.timeout"))
         if token:
-            limits = {"within_by": Expr.of("params.walk.timeout"), "heartbeat_by": Expr.of("params.walk.heartbeat")}
-            answer = Answer(token_as=Expr.of("params.walk.token"), **limits)
+            answer = Answer(
+                within_by=Expr.of("params.walk.timeout"),
+                heartbeat_by=Expr.of("params.walk.heartbeat"),
+                token_as=Expr.of("params.walk.token"),
+            )
             made = replace(made, answer=answer, outputs=answered())
         yield made
 
