@@ -39,6 +39,7 @@ from penstock.graph.model import (
     PART_ON_ERROR,
     RESOURCE_ACTIONS,
     RETRY_ON,
+    Answer,
     Backoff,
     Cache,
     Container,
@@ -412,6 +413,7 @@ resources = st.dictionaries(
 )
 priorities = st.none() | anything | st.integers(-(2**31), 2**31)
 caches = st.builds(Cache, enabled=st.booleans(), version=anything, ttl=seconds, key=st.none() | texts)
+answers = st.builds(Answer, within=seconds, heartbeat=seconds)
 locks = st.builds(Lock, name=texts, limit=st.integers(-1, 9))
 mounts = st.builds(
     Mount,
@@ -451,6 +453,7 @@ steps = st.builds(
     exempt=_mostly(False, st.booleans()),
     tolerates=_mostly(frozenset(), st.frozensets(st.sampled_from(Outcome))),
     locks=_mostly((), st.lists(locks, max_size=2).map(tuple)),
+    answer=_mostly(None, answers),
     mounts=_mostly((), st.lists(mounts, max_size=2).map(tuple)),
     cache=_mostly(Cache(), caches),
     extra=_mostly({}, mappings),
@@ -491,6 +494,7 @@ workflows = _workflows(_mostly((), st.lists(_workflows(st.just(())), max_size=2)
 ALL_CLASSES = (
     Workflow,
     Step,
+    Answer,
     Parameter,
     Input,
     Output,
