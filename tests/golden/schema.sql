@@ -1,3 +1,4 @@
+CREATE UNIQUE INDEX answers_by_attempt ON answers (run, task, attempt);
 CREATE INDEX audit_by_person ON audit (person, number);
 CREATE INDEX locks_by_engine ON locks (engine, held);
 CREATE INDEX locks_by_task ON locks (run, task);
@@ -24,6 +25,18 @@ CREATE INDEX waiters_by_engine ON waiters (engine);
 CREATE INDEX workloads_by_engine ON workloads (engine);
 CREATE INDEX workloads_by_run ON workloads (run);
 CREATE INDEX workloads_by_version ON workloads (version);
+CREATE TABLE answers (
+    digest TEXT PRIMARY KEY,
+    run BIGINT NOT NULL,
+    task TEXT NOT NULL,
+    attempt BIGINT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'open',
+    until DOUBLE PRECISION NOT NULL DEFAULT 0,
+    heartbeat DOUBLE PRECISION NOT NULL DEFAULT 0,
+    beat DOUBLE PRECISION NOT NULL DEFAULT 0,
+    at DOUBLE PRECISION NOT NULL DEFAULT 0,
+    data TEXT NOT NULL DEFAULT '{}'
+);
 CREATE TABLE audit (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     at DOUBLE PRECISION NOT NULL,
@@ -216,4 +229,4 @@ CREATE TABLE workloads (
     state TEXT NOT NULL,
     document TEXT NOT NULL
 );
--- version 8
+-- version 9

