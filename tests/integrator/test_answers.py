@@ -15,15 +15,21 @@ from typing import Any
 
 import pytest
 
+from penstock import Answer, task, workflow
+from penstock.errors import UserError
 from penstock.graph import codec
-from penstock.service import answers, stores
+from penstock.graph.check import errors
+from penstock.service import answers, runs, stores
 from penstock.service.answers import AnswerGiven, AnswerTooLate
+from penstock.service.hosting import Host
+from penstock.service.submission import Submission
 from penstock.settings import read
 from penstock.store.answers import digest_of
 from penstock.store.records import WriteBatch
 from penstock.store.sql import open_store
 from penstock.testing import VirtualReport, run_virtually
-from tests.server.served import Answer, Served, wait_for
+from tests.server.served import Answer as Answered
+from tests.server.served import Served, wait_for
 from tests.server.test_same_there import QUEUES
 from tests.support.engines import kill, processes
 
@@ -73,16 +79,16 @@ def begun(served: Served, there: Path, document: str, attempt: int = 1, wait: bo
 def token_of(served: Served, run: str, there: Path, attempt: int = 1, wait: bool = True) -> str:
     wait_for(lambda: there.exists() and len(there.read_text().split()) >= attempt, what="a token")
     if wait:
-        wait_for(lambda: task(served, run)["state"] == "suspended", what="it to wait")
+        wait_for(lambda: row_of(served, run)["state"] == "suspended", what="it to wait")
     return there.read_text().split()[attempt - 1]
 
 
-def task(served: Served, run: str) -> Any:
+def row_of(served: Served, run: str) -> Any:
     rows = served.get(f"runs/{run}/tasks?step=ask")["items"]
     return rows[0] if rows else {"state": ""}
 
 
-def say(served: Served, token: str, status: str, **more: Any) -> Answer:
+def say(served: Served, token: str, status: str, **more: Any) -> Answered:
     return served.ask("POST", f"/callbacks/{token}", {"status": status, **more}, token=None)
 
 
@@ -99,7 +105,7 @@ def test_t5_4_success_gives_the_outputs_and_a_second_one_is_refused(served: Serv
     for wrong in ({"scenes": "many"}, {}, {"scenes": 1, "other": 2}):
         refused = say(served, token, "success", outputs=wrong)
         assert (refused.status, refused.data["code"]) == (422, "P535"), wrong
-    assert task(served, run)["state"] == "suspended"
+    assert row_of(served, run)["state"] == "suspended"
     assert say(served, token, "heartbeat").status == 200
     assert say(served, token, "success", outputs={"scenes": 12}).status == 200
     for status in ("success", "failure", "heartbeat"):
@@ -285,7 +291,7 @@ def test_t5_5_waiting_holds_no_worker_and_no_quota(served: Served, there: Path, 
         assert not [one for one in open_ if one.run == store.runs.by_id(run).number], open_  # type: ignore[union-attr]
     other = served.submit(first, params={"there": str(tmp_path / "other")}, options={})["run"]["run"]
     theirs = token_of(served, other, tmp_path / "other")
-    assert task(served, run)["state"] == task(served, other)["state"] == "suspended"
+    assert row_of(served, run)["state"] == row_of(served, other)["state"] == "suspended"
     home = served.settings.home
     assert not set(processes(home)) - set(processes(home, workers=True))
     for each, said in ((run, token), (other, theirs)):
@@ -334,7 +340,7 @@ def test_a_body_that_makes_no_sense_changes_nothing(
     run, token = waiting
     found = served.ask("POST", f"/callbacks/{token}", body, token=None, headers={"Content-Type": "application/json"})
     assert found.status == status, found
-    assert task(served, run)["state"] == "suspended"
+    assert row_of(served, run)["state"] == "suspended"
     assert token not in found.text
 
 
@@ -390,3 +396,68 @@ def test_a_task_token_of_a_state_machine_is_answered_in_the_same_way(served: Ser
     served.wait(run)
     outputs = served.get(f"runs/{run}/outputs")["outputs"]
     assert next(one["value"] for one in outputs if one["task"] is None)["answer"] == {"ok": True}
+
+
+# -- what can be written ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [
+        ({"suspend": {}, "answer": {}}, "P530"),
+        ({"script": {"source": "true"}, "answer": {}, "locks": [{"name": "db"}]}, "P530"),
+        ({"script": {"source": "true"}, "answer": {}, "replicas": 2}, "P530"),
+        ({"script": {"source": "true"}, "answer": {}, "outputs": [{"name": "a", "path": "a"}]}, "P530"),
+        ({"script": {"source": "echo ${{ callback.token }}"}, "answer": {}}, "P531"),
+        ({"script": {"source": "true", "env": {"A": "${{ callback.tokens }}"}}, "answer": {}}, "P531"),
+        ({"script": {"source": "true", "env": {"A": "${{ callback.token }}"}}}, "P204"),
+    ],
+)
+def test_what_cannot_wait_for_an_answer_is_refused(step: dict[str, Any], code: str) -> None:
+    document = {"apiVersion": "penstock/v1", "kind": "Workflow", "name": "w", "steps": [{"name": "a", **step}]}
+    assert [one.code for one in errors(codec.from_data(document))] == [code]
+
+
+def test_a_function_asks_and_gives_what_is_answered_and_is_told_the_address(tmp_path: Path) -> None:
+    """The address is that of the settings; the URL is a secret as the token is."""
+    told = tmp_path / "url"
+
+    @task(answer=Answer(within="10m", heartbeat=60))
+    def ask(there: str) -> int:
+        import os
+        from pathlib import Path
+
+        Path(there).with_suffix(".new").write_text(os.environ["PENSTOCK_CALLBACK_URL"])
+        Path(there).with_suffix(".new").rename(there)
+        return -1
+
+    @workflow
+    def flow(there: str) -> int:
+        return ask(there)
+
+    env = {"PENSTOCK_ADDRESS": "https://penstock.example/", "PENSTOCK_HOME": str(tmp_path / ".penstock")}
+    settings = read(env)
+
+    def say_it() -> None:
+        wait_for(told.exists)
+        start, _, token = told.read_text().rpartition("/")
+        assert start == "https://penstock.example/callbacks"
+        with stores.open_existing(settings) as store:
+            answers.answer(store, token, AnswerGiven(status="success", outputs={"result": 5}), time.time())
+
+    thread = threading.Thread(target=say_it)
+    thread.start()
+    submission = Submission(flow.graph, {"there": str(told)})
+    host = Host(settings)
+    hosted = runs.begin(host, submission, submission.pack(settings))
+    assert hosted.wait(60)
+    thread.join(30)
+    host.close()
+    with stores.open_existing(settings) as store:
+        run = store.runs.by_number(hosted.run.number)
+        assert run is not None and run.state == "succeeded" and run.outputs == {"result": 5}
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="P536"):
+        read({"PENSTOCK_ADDRESS": "penstock.example"})

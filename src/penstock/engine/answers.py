@@ -149,7 +149,11 @@ class AnswerDesk:
             ran["log"] = report.log
         limits = {name: value for name, value in (("within", within), ("heartbeat", heartbeat)) if value}
         run.note("task.suspended", task.path, {"attempt": task.attempt, "answer": True, **limits, "ran": ran})
-        info = {"answer": True, **limits} | ({"log": report.log} if report.log else {})
+        info = (
+            {"answer": True, **limits}
+            | ({"until": until} if until else {})
+            | ({"log": report.log} if report.log else {})
+        )
         run.row(task, "suspended", json.dumps(info))
         run.state.ready.free(task)
         execution(task).ran = ran

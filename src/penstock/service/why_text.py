@@ -84,6 +84,10 @@ def _wait(found: WaitReport, wait: Wait, now: float) -> Said:
             text = f"{tasks} has not begun{message}."
         case "time":
             text = f"{tasks} is suspended until {wording.clock(reason['until'])}{message}."
+        case "answer":
+            verb = f"has waited{since}" if since else "waits"
+            end = f", until {wording.clock(reason['until'])} at most" if reason.get("until") else ""
+            text = f"{tasks} {verb} for an answer{end}."
         case "somebody":
             verb = f"has waited{since}" if since else "waits"
             end = "" if message.endswith(("?", "!", ".")) else "."
