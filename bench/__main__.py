@@ -14,6 +14,7 @@ from bench import (
     controller,
     formats,
     kubernetes,
+    payloads,
     peers,
     planning,
     running,
@@ -38,6 +39,7 @@ PARTS = {
         testbed,
         controller,
         kubernetes,
+        payloads,
     )
 }
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from penstock.author.secrets import secret
     from penstock.author.tasks import FunctionJob, task
     from penstock.author.values import WorkflowParam
-    from penstock.errors import PenstockError
-    from penstock.graph.model import Answer, Backoff, Cache, Outcome, Retry, Toleration, Unit
+    from penstock.errors import InvalidInput, PenstockError
+    from penstock.graph.model import Answer, Backoff, Cache, Outcome, PayloadIdentity, Retry, Toleration, Unit
     from penstock.runners.base import RunFailed
     from penstock.runners.client import Client
     from penstock.runners.clusters import ArgoRunner, JobSetRunner, TektonRunner
@@ -26,7 +26,7 @@ _HOME = {
     "task": "author.tasks", "workflow": "author.flow",
     "BaseJob": "author.jobs", "ContainerJob": "author.jobs", "FunctionJob": "author.tasks", "ResourceJob": "author.jobs",
     "ScriptJob": "author.jobs", "Workflow": "author.jobs", "WorkflowParam": "author.values", "secret": "author.secrets",
-    "PenstockError": "errors",
+    "PenstockError": "errors", "InvalidInput": "errors", "PayloadIdentity": "graph.model",
     "Answer": "graph.model", "Backoff": "graph.model", "Cache": "graph.model", "Outcome": "graph.model", "Retry": "graph.model",
     "Toleration": "graph.model", "Unit": "graph.model",
     "ArgoRunner": "runners.clusters", "JobSetRunner": "runners.clusters", "TektonRunner": "runners.clusters",
@@ -34,7 +34,7 @@ _HOME = {
 }  # fmt: skip
 
 __all__ = [
-    "Answer", "ArgoRunner", "Backoff", "BaseJob", "Cache", "Client", "ContainerJob", "FunctionJob", "JobSetRunner", "LocalRunner", "Outcome", "PenstockError", "ResourceJob", "Retry",
+    "Answer", "ArgoRunner", "Backoff", "BaseJob", "Cache", "Client", "ContainerJob", "FunctionJob", "InvalidInput", "JobSetRunner", "LocalRunner", "Outcome", "PayloadIdentity", "PenstockError", "ResourceJob", "Retry",
     "Run", "RunFailed", "ScriptJob", "TektonRunner", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "open_run", "secret", "task", "when", "while_loop", "workflow",
 ]  # fmt: skip
 

@@ -70,6 +70,11 @@ class PenstockError(Exception):
     exit_code: ClassVar[int] = 1
 
 
+class InvalidInput(Exception):
+    """Raised by a task: its input is not valid, so that trying it again is of no use. It is not retried, and the payload of its run is not done again
+    unless somebody asks for that. Any subclass means the same."""
+
+
 class UserError(PenstockError):
     """The input is wrong. `problems` is never empty."""
 

@@ -144,7 +144,7 @@ class Hand:
         for state in self.counts.values():
             counts[state] = counts.get(state, 0) + 1
         outputs = None if self.outputs is None else json.dumps(self.outputs)
-        self.batch.runs[self.number] = (self.seq, self.state, self.ended, json.dumps(counts), outputs, "")
+        self.batch.runs[self.number] = (self.seq, self.state, self.ended, json.dumps(counts), outputs, "", 0)
         self.store.journal.begin()
         self.store.journal.flush(self.batch, self.me.id)
         self.store.journal.commit()

@@ -8,12 +8,14 @@ CREATE INDEX origins_by_root ON origins (root, run);
 CREATE INDEX outbox_by_run ON outbox (run, number);
 CREATE INDEX outbox_by_state ON outbox (state, next_at);
 CREATE INDEX outbox_due ON outbox (kind, state, next_at);
+CREATE INDEX payloads_by_run ON payloads (run);
 CREATE INDEX queue_series_by_age ON queue_series (width, at);
 CREATE INDEX run_usage_by_end ON run_usage (ended);
 CREATE INDEX runs_by_all ON runs (workflow, username, state, number);
 CREATE INDEX runs_by_created ON runs (created);
 CREATE INDEX runs_by_digest ON runs (digest);
 CREATE INDEX runs_by_end ON runs (workflow, state, ended);
+CREATE INDEX runs_by_error ON runs (workflow, state, substr(error, 1, 64), ended);
 CREATE INDEX runs_by_state ON runs (state, number);
 CREATE INDEX runs_by_user ON runs (username, number);
 CREATE INDEX runs_by_user_state ON runs (username, state, number);
@@ -106,6 +108,24 @@ CREATE TABLE outbox (
     attempts BIGINT NOT NULL DEFAULT 0,
     next_at DOUBLE PRECISION NOT NULL DEFAULT 0
 , key TEXT NOT NULL DEFAULT '', error TEXT NOT NULL DEFAULT '', sender TEXT NOT NULL DEFAULT '', until DOUBLE PRECISION NOT NULL DEFAULT 0, at DOUBLE PRECISION NOT NULL DEFAULT 0);
+CREATE TABLE payload_events (
+    payload TEXT NOT NULL,
+    seq BIGINT NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    kind TEXT NOT NULL,
+    data TEXT NOT NULL,
+    PRIMARY KEY (payload, seq)
+) WITHOUT ROWID;
+CREATE TABLE payloads (
+    id TEXT PRIMARY KEY,
+    workflow TEXT NOT NULL,
+    label TEXT NOT NULL,
+    version BIGINT NOT NULL,
+    run BIGINT NOT NULL,
+    attempts BIGINT NOT NULL,
+    created DOUBLE PRECISION NOT NULL,
+    invalid_after DOUBLE PRECISION
+) WITHOUT ROWID;
 CREATE TABLE queue_objects (
     kind TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -158,7 +178,7 @@ CREATE TABLE runs (
     params TEXT NOT NULL,
     options TEXT NOT NULL,
     outputs TEXT
-, error TEXT NOT NULL DEFAULT '');
+, error TEXT NOT NULL DEFAULT '', invalid BIGINT NOT NULL DEFAULT 0);
 CREATE TABLE sign_ins (
     id TEXT PRIMARY KEY,
     until DOUBLE PRECISION NOT NULL
@@ -229,4 +249,4 @@ CREATE TABLE workloads (
     state TEXT NOT NULL,
     document TEXT NOT NULL
 );
--- version 9
+-- version 10

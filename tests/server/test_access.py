@@ -29,7 +29,18 @@ name: waits
 steps:
 - {name: a, suspend: {message: go on?}}
 """
+PAYLOAD = """
+apiVersion: penstock/v1
+kind: Workflow
+name: ingest
+params: [{name: payload}]
+payload: {param: payload}
+steps:
+- {name: a, script: {source: "true"}}
+"""
 BODIES: dict[str, Any] = {
+    "/api/v1/payloads": {"document": "?", "payload": 1},
+    "/api/v1/payloads/redrive": {"since": 1e10},
     "/api/v1/tokens": {"person": "x", "role": "viewer"},
     "/api/v1/plan": {"document": "?"},
     "/api/v1/convert": {"document": "?", "to": "argo"},
@@ -73,6 +84,8 @@ def test_the_matrix(served: Served) -> None:
     """403 exactly where the rule says so; without a token 401."""
     own = served.submit(token=served.token("ana", "submitter"))["run"]["run"]
     served.wait(own)
+    sent = {"document": PAYLOAD, "payload": 1, "options": {"dry": True}}
+    VALUES["payload"] = served.ask("POST", "/api/v1/payloads", sent, token=served.token("ana", "submitter")).data["run"]
     people = {role: served.token("ana", role) for role in ROLES}
     others = {role: served.token("bob", role) for role in ROLES}
     checked = 0

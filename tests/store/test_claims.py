@@ -122,7 +122,7 @@ def test_stored_values_in_outputs_come_back_as_such(store: Store) -> None:
     claim(store, "b", ("k", 2, "u"))
     made = WriteBatch(results=[("k", dumps(outputs), run, "t", 5.0)], released=["k"])
     made.events.append((run, 2, 5.0, "task.succeeded", "t", dumps({"outputs": {"model": stored}})))
-    made.runs[run] = (2, "succeeded", 6.0, "{}", dumps({"model": stored}), "")
+    made.runs[run] = (2, "succeeded", 6.0, "{}", dumps({"model": stored}), "", 0)
     write(store, made, "a")
     (waiting,) = store.results.waiting("b")
     found = [waiting.result, store.results.lookup(["k"])["k"], claim(store, "c", ("k", 3, "v"))["k"].result]

@@ -89,6 +89,8 @@ def test_both_are_stores_for_an_engine(tmp_path: Path) -> None:
         assert isinstance(store, Store) and names(store) - {
             "maintenance",
             "orders",
+            "outbox",
+            "payloads",
             "tokens",
             "tracking",
             "usage",

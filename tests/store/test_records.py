@@ -292,7 +292,7 @@ def test_every_blob_that_a_record_speaks_of_is_found(store: Store) -> None:
     made.events.append((run.number, 2, 1.0, "task.succeeded", "t", f'{{"out":["{digests[3]}"]}}'))
     made.results.append(("k", f'{{"out":"{digests[4]}","no":"sha256:12"}}', run.number, "t", 1.0))
     made.tasks[run.number, "t"] = (run.number, "t", "t", "succeeded", 1, "k", 1.0, 2.0, f'{{"log":"{digests[5]}"}}')
-    made.runs[run.number] = (2, "succeeded", 2.0, "{}", f'{{"o":"{digests[6]}"}}', "")
+    made.runs[run.number] = (2, "succeeded", 2.0, "{}", f'{{"o":"{digests[6]}"}}', "", 0)
     write(store, made, "e")
     assert store.maintenance.referenced_blobs() == set(digests)
 
@@ -319,7 +319,7 @@ def test_events_come_back_in_order_none_lost_none_doubled(
             last = 1
             for turn, size in enumerate(sizes):
                 made = batch(run, range(last + 1, last + 1 + size))
-                made.runs[run] = (last + size, "running", None, "{}", None, "")
+                made.runs[run] = (last + size, "running", None, "{}", None, "", 0)
                 if turn in fail:
                     store.journal.begin()
                     store.journal.flush(made, "e")

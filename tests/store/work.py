@@ -42,7 +42,7 @@ def batch(run: int, seqs: Iterable[int], state: str = "running") -> WriteBatch:
             '{"exit_code":0}',
         )
         made.results.append((f"key-{run}-{last}", json.dumps({"out": last}), run, task, 5.0))
-    made.runs[run] = (last, state, None, json.dumps({"succeeded": last}), None, "")
+    made.runs[run] = (last, state, None, json.dumps({"succeeded": last}), None, "", 0)
     return made
 
 

@@ -39,6 +39,7 @@ OPTIONS = (
     "max_iterations",
     "on_exit",
     "labels",
+    "payload",
 )
 
 
@@ -136,10 +137,12 @@ def workflow(
     max_iterations: int = 1000,
     on_exit: Sequence[Any] = (),
     labels: Mapping[str, str] | None = None,
+    payload: model.PayloadIdentity | None = None,
 ) -> Callable[[Callable[P, R]], WorkflowFunction[P, R]]: ...
 def workflow(function: Any = None, /, **options: Any) -> Any:
     """Make a function's source a workflow. `max_iterations` limits its while loops. `on_exit` is a list of jobs, or of tasks
-    without parameters, that run when all other steps have ended: `on_exit=[clean.job(outcome="${{ workflow.outcome }}")]`."""
+    without parameters, that run when all other steps have ended: `on_exit=[clean.job(outcome="${{ workflow.outcome }}")]`.
+    `payload` says which parameter, and what of it, identifies the work that a run does."""
     if function is not None:
         return or_broken(lambda: WorkflowFunction(function, {}))
     return lambda inner: or_broken(lambda: WorkflowFunction(inner, options))

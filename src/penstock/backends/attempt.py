@@ -13,6 +13,7 @@ from penstock.artifacts.blobs import Blobs
 from penstock.artifacts.values import as_text
 from penstock.backends import folders
 from penstock.backends.base import AttemptSpec, BackendContext
+from penstock.backends.own_error import ERROR, NAME
 from penstock.graph import model
 from penstock.graph.model import Container, Function, Script
 
@@ -61,6 +62,11 @@ def replica_logs(spec: AttemptSpec, replica: int) -> tuple[str, str]:
     return (folders.log_name(spec, suffix.replace("log", "out")) if printed else err), err
 
 
+def replica_error(spec: AttemptSpec, replica: int) -> str:
+    """$PENSTOCK_ERROR of a replica on the host, below the home: beside its log, in a folder that is there in any case."""
+    return folders.log_name(spec, f"{replica}.{NAME}" if replica else NAME)
+
+
 def text_of(value: Any, blobs: Blobs) -> str:
     """Raises CannotRun if the value has no form as text."""
     try:
@@ -75,7 +81,7 @@ def step_env(action: model.Action, blobs: Blobs) -> dict[str, str]:
     return {name: text_of(value, blobs) for name, value in env.items()}
 
 
-def penstock_env(spec: AttemptSpec, context: BackendContext, replica: int, outputs: str) -> dict[str, str]:
+def penstock_env(spec: AttemptSpec, context: BackendContext, replica: int, outputs: str, error: str) -> dict[str, str]:
     """The variables that every process of a step gets."""
     return {
         "PENSTOCK_RUN": spec.run,
@@ -84,6 +90,7 @@ def penstock_env(spec: AttemptSpec, context: BackendContext, replica: int, outpu
         "PENSTOCK_ENGINE": context.engine,
         "PENSTOCK_HOME": str(context.home),
         "PENSTOCK_OUTPUTS": outputs,
+        ERROR: error,
         "PENSTOCK_REPLICA": str(replica),
         "PENSTOCK_REPLICAS": str(spec.step.replicas),
     }

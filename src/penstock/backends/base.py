@@ -103,6 +103,10 @@ class AttemptEnded:
     message: str = ""
     """What went wrong, in one line."""
     traceback: str = ""
+    cause: str = ""
+    """What kind of failure it was, if no program has raised it: OutOfMemory, ImagePullError, NodeLost."""
+    invalid: bool = False
+    """It failed because its input is not valid: it is not tried again."""
     log: tuple[LogPart, ...] = ()
     seconds: float = 0.0
     """How long it ran."""

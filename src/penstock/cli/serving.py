@@ -17,16 +17,39 @@ from penstock.cli.collecting import collect_garbage
 from penstock.cli.json_log import structured
 from penstock.cli.ui import render
 from penstock.errors import Problem, UserError
-from penstock.service import stores, tokens
+from penstock.service import background, stores, tokens
 from penstock.service.clusters import ClusterSource
+from penstock.service.run_records import owner_alive
 from penstock.service.submission import user
 from penstock.service.workers import Worker
 from penstock.settings import Settings
+from penstock.store.orders import WorkOrder
+from penstock.store.records import FINAL
+from penstock.store.sql import Store
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
-def work(settings: Settings, quiet: bool) -> None:
+def work_until_idle(settings: Settings, quiet: bool) -> None:
+    """Until there is nothing left to do. Another one of this home does it already: then nothing."""
+    left = True
+    while left:
+        with background.alone(settings) as free:
+            if not free:
+                return
+            if work(settings, quiet, until_idle=True):
+                return
+        with stores.open_or_create(settings) as store:  # what was ordered after the last look
+            left = any("problem" not in order.data for order in store.orders.all() if not _is_at_it(store, order))
+
+
+def _is_at_it(store: Store, order: WorkOrder) -> bool:
+    run = store.runs.by_number(order.run)
+    return run is None or run.state in FINAL or owner_alive(store, run) is not False
+
+
+def work(settings: Settings, quiet: bool, until_idle: bool = False) -> bool:
+    """Until a signal ends it: then true."""
     worker = Worker(settings, _say(quiet))
     signals = _Signals(worker.stop, worker.abandon)
     with signals:
@@ -35,9 +58,11 @@ def work(settings: Settings, quiet: bool) -> None:
         if not quiet:
             render.note(f"working for {stores.name_of(settings)} with {settings.jobs} jobs; Ctrl-C ends")
         while not worker.join(0.2):
-            pass
+            if until_idle and worker.idle and not signals.count:
+                worker.finish()
     if worker.failure is not None:
         raise worker.failure
+    return signals.count > 0
 
 
 def serve(
@@ -197,6 +222,7 @@ class _Signals:
 
     def __init__(self, stop: Any, abandon: Any) -> None:
         self._calls = [stop, abandon]
+        self.count = 0
 
     def __enter__(self) -> None:
         self._before = {one: signal.signal(one, self._handle) for one in (signal.SIGINT, signal.SIGTERM)}
@@ -206,5 +232,6 @@ class _Signals:
             signal.signal(one, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
         call = self._calls.pop(0) if len(self._calls) > 1 else self._calls[0]
         call()

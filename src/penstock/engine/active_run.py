@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from penstock.artifacts.values import dumps, loads
 from penstock.backends.base import AttemptEnded
 from penstock.engine import follow
+from penstock.engine.deciding import deciding
 from penstock.engine.effects import CallOpened, Effect, Emit, Noted, QuotaWanted, StepSettled, TaskSettled
 from penstock.engine.run_state import RunState
 from penstock.engine.steps import Task
@@ -123,7 +124,11 @@ class ActiveRun:
         self.ended: float | None = None
         self.outputs_text: str | None = None
         self.error_text = ""
-        """What it failed with first, once it has ended."""
+        """What it failed with, once it has ended."""
+        self.invalid = False
+        """It failed because its input is not valid."""
+        self.firsts: dict[str, tuple[str, dict[str, Any]]] = {}
+        """Step path -> the first of its tasks that failed for good, with what is known."""
         self.owned = True
         """False once the run has ended, or another engine has taken it over."""
         self.progress: dict[str, dict[str, int]] = {}
@@ -230,6 +235,7 @@ class ActiveRun:
                 _encode(counts),
                 self.outputs_text,
                 self.error_text,
+                int(self.end == follow.INVALID),
             )
 
     # -- what followed from the last facts ----------------------------------------------------------------------------
@@ -294,21 +300,27 @@ class ActiveRun:
 
     def say_error(self) -> None:
         """When it has ended: note what it failed with."""
-        if self.status in ("failed", "errored"):
-            _, data = self.failures[0] if self.failures else ("", {"state": self.status, "message": self.why})
-            name, message = error_name(data["state"], data), data.get("message", "")
-            self.error_text = f"{name}: {message}" if message else name
+        if self.status not in ("failed", "errored"):
+            return
+        timed_out = self.state.root.halt == "timeout"
+        data: Mapping[str, Any] = {"state": self.status, "message": self.why, "timed_out": timed_out}
+        found = None if timed_out else deciding(self.state.blueprint, self.firsts, self.progress)
+        if found is not None:
+            data = found[1]
+            self.invalid = bool(data.get("invalid"))
+        name, message = error_name(data.get("cause") or _killed(data) or data["state"], data), data.get("message", "")
+        short = name.rpartition(".")[2]
+        if message.startswith(f"{short}: ") or message == short:
+            message = message[len(short) + 2 :]
+        self.error_text = f"{name}: {message}" if message else name
 
     @property
     def end(self) -> str:
         """How it has ended, for what follows: its state, or `invalid`."""
-        return (
-            follow.INVALID
-            if self.status == "failed" and any(data.get("invalid") for _, data in self.failures)
-            else self.status
-        )
+        return follow.INVALID if self.invalid else self.status
 
     def failed(self, path: str, data: dict[str, Any]) -> None:
+        self.firsts.setdefault(step_of(path), (path, data))
         if len(self.failures) < MOST_FAILURES:
             self.failures.append((path, data))
 
@@ -375,6 +387,11 @@ def keep_error(task: Task, kind: str, data: Mapping[str, Any]) -> None:
         "name": error_name(kind, data),
         "message": data.get("message", ""),
     }
+
+
+def _killed(data: Mapping[str, Any]) -> str:
+    """A command that SIGKILL ended, on a machine or in a container: perhaps because memory had run out, but nobody has said so."""
+    return "Killed" if data.get("exit_code") in (-9, 137) else ""
 
 
 def error_name(kind: str, data: Mapping[str, Any]) -> str:

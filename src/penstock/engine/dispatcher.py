@@ -36,6 +36,7 @@ from penstock.engine.timers import TurnTimers
 from penstock.errors import Problem, UserError
 from penstock.expressions.evaluate import EvaluationError
 from penstock.graph.model import MISSING, Function, Outcome, Suspend
+from penstock.graph.paths import inside
 from penstock.graph.stored import Stored
 
 if TYPE_CHECKING:
@@ -346,13 +347,14 @@ class Dispatcher:
         own = execution(task)
         task.tries += 1
         report.message = with_maker(report.message, task.state.scope, task.inputs)
+        report.invalid = retry.is_invalid(report, own.timed_out, run.state.blueprint.workflow.payload is not None)
         data = _facts(report)
         if own.timed_out:
             if report.exception != TIMED_OUT:
                 data["message"] = f"timed out after {task.timeout:g} s"
             data["timed_out"] = True
         kind = "errored" if report.outcome is Outcome.ERRORED and not own.timed_out else "failed"
-        wait = None if final else self._retry_delay(task, report, own.timed_out)
+        wait = None if final or report.invalid else self._retry_delay(task, report, own.timed_out)
         if wait is not None:
             wait = 0.0 if run.dry else wait
             data |= {"retry": round(wait, 3), "tries": task.tries}
@@ -404,7 +406,9 @@ class Dispatcher:
         task.tries += 1
         own = execution(task)
         lasted = 0.0 if own.started is None else max(0.0, self._now() - own.started)
-        wait = self._retry_delay(task, AttemptEnded(id="", outcome=outcome, message=why, seconds=lasted), False)
+        wait = None
+        if not any(data.get("invalid") and inside(path, task.path) for path, data in run.firsts.values()):
+            wait = self._retry_delay(task, AttemptEnded(id="", outcome=outcome, message=why, seconds=lasted), False)
         data: dict[str, Any] = {"message": why}
         if wait is None:
             run.state.accept_failure(task.path)
@@ -573,7 +577,8 @@ def _facts(report: AttemptEnded) -> dict[str, Any]:
     data: dict[str, Any] = {"message": report.message}
     if report.exit_code is not None:
         data["exit_code"] = report.exit_code
-    for name, value in (("exception", report.exception), ("traceback", report.traceback), ("log", report.log)):
+    own = (("exception", report.exception), ("traceback", report.traceback), ("log", report.log))
+    for name, value in (*own, ("invalid", report.invalid), ("cause", report.cause)):
         if value:
             data[name] = value
     data["seconds"] = round(report.seconds, 6)

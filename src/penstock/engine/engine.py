@@ -244,7 +244,7 @@ class Engine:
         record.seq += 1
         batch = self.journal.batch
         batch.events.append((record.number, record.seq, self.now(), "run.retried", "", json.dumps({"by": by})))
-        batch.runs[record.number] = (record.seq, "running", None, json.dumps(record.counts), None, "")
+        batch.runs[record.number] = (record.seq, "running", None, json.dumps(record.counts), None, "", 0)
         self.journal.begin()
         self._commit()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.expressions.evaluate import EvaluationError, evaluate
 from penstock.graph.model import Outcome, Retry
@@ -19,6 +19,7 @@ class AttemptOutcome(Protocol):
     exit_code: int | None
     exception: str
     message: str
+    invalid: bool
     seconds: float
 
 
@@ -52,6 +53,17 @@ def delay(
     if policy.within is not None and since_first + wait > policy.within:
         return None
     return wait
+
+
+INVALID_INPUT: Final = 65
+"""The exit code of a command whose input is not valid (EX_DATAERR), if the run works on a payload."""
+
+
+def is_invalid(report: AttemptOutcome, timed_out: bool, has_payload: bool) -> bool:
+    """Did it fail because its input is not valid? Then it is not tried again. `has_payload`: the workflow says what identifies its payload."""
+    if timed_out or report.outcome is not Outcome.FAILED:
+        return False
+    return report.invalid or (has_payload and report.exit_code == INVALID_INPUT)
 
 
 def _names(wanted: str, raised: str) -> bool:

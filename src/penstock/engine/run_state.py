@@ -32,6 +32,7 @@ from penstock.engine.steps import StepState, Task, WorkflowScope
 from penstock.engine.values import Values
 from penstock.expressions.evaluate import EvaluationError, resolve
 from penstock.graph.model import MISSING, Outcome, Step
+from penstock.graph.stored import Stored
 
 SUCCEEDED, FAILED, ERRORED = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERRORED
 SKIPPED, OMITTED, CANCELLED = Outcome.SKIPPED, Outcome.OMITTED, Outcome.CANCELLED
@@ -226,6 +227,8 @@ class RunState:
         self, blueprint: Blueprint, params: dict[str, Any], prefix: str, step_prefix: str, owner: Task | None
     ) -> WorkflowScope:
         scope = WorkflowScope(blueprint, params, prefix, step_prefix, owner, self.run)
+        if any(type(value) is Stored or type(value) is list for value in params.values()):
+            scope.view["params"] = loaded(params, self.values.fetch)
         self.scopes[prefix] = scope
         return scope
 

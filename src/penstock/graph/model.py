@@ -448,6 +448,20 @@ class Enough:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadIdentity:
+    """What says which work a run does: one of its parameters, the payload, or parts of it. Two submissions with the same identity are the same
+    work, which is done once.
+
+    Paths are as in `.features[].id`, see payload_paths. What no path names belongs to the identity if nothing is included."""
+
+    param: str = "payload"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    version: int = 1
+    """Raise it when the workflow has come to give something else: then what an older version gave does not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
     """The graph as the author wrote it. The definitions that its steps call all belong to the root."""
 
@@ -473,6 +487,8 @@ class Workflow:
     """As soon as this much of it has succeeded, the workflow has: nothing more starts, and what runs is stopped."""
     locks: tuple[Lock, ...] = ()
     """Held while it runs."""
+    payload: PayloadIdentity | None = None
+    """Only of the root."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Like `Step.extra`, for the document around the steps."""
     definitions: tuple[Workflow, ...] = ()

@@ -15,11 +15,12 @@ from penstock.graph.model import Workflow
 from penstock.graph.paths import step_of
 from penstock.plan.make import uninterrupted
 from penstock.runners.base import RunFailed, graph_of, single_result
+from penstock.runners.payloads import Payload
 from penstock.service import stores
 from penstock.service.connection import OVER, ServerConnection
 from penstock.service.log_tail import LogTail
 from penstock.service.logs import LogFilter
-from penstock.service.remote import placed, submit
+from penstock.service.remote import placed, submit, submit_payload
 from penstock.service.requests import outputs_asked
 from penstock.service.run_records import find
 from penstock.service.workflows import step_at
@@ -167,6 +168,30 @@ class Client:
         }
         found = submit(self._remote, graph, params, options)
         return RemoteRun(self._remote, found["run"]["run"])
+
+    def submit_payload(
+        self,
+        workflow: Any,
+        payload: Any,
+        /,
+        *,
+        replace: bool = False,
+        version: int | None = None,
+        label: str = "",
+        queue: str | None = None,
+        priority: str | int | None = None,
+        **params: Any,
+    ) -> Payload:
+        """Have a payload worked on, unless it is or was: there is one run for each identity, however often it is submitted. `replace`: do it
+        again. `version`: of the identity. `params`: the workflow's other parameters."""
+        options = {"queue": queue, "priority": priority}
+        asked = {"replace": replace, "version": version, "label": label}
+        found = submit_payload(self._remote, graph_of(workflow), payload, params, options, asked)
+        return Payload(found, lambda run: RemoteRun(self._remote, run))
+
+    def payloads(self, **filters: Any) -> Iterator[dict[str, Any]]:
+        """Those that were submitted last come first; `state`, `workflow`, `since` and `error` choose."""
+        yield from pages(self._remote, "payloads", **filters)
 
     def run(self, workflow: Any, /, **given: Any) -> RemoteRun:
         """Run it to its end. Takes what `submit` takes."""

@@ -17,12 +17,14 @@ from penstock.graph.paths import parents
 from penstock.runners.base import RunFailed, by_name, graph_of, single_result
 from penstock.runners.declared import outputs_of_run
 from penstock.runners.notebook import LiveDrawing, notebook, page
+from penstock.runners.payloads import Payload, PayloadSenders
 from penstock.runners.results import StepResult, TaskResult, step_or_task
 from penstock.service import requests, runs, stores
 from penstock.service.following import RunFollower
 from penstock.service.hosting import Host
 from penstock.service.images import backends_if_allowed
 from penstock.service.logs import log_text
+from penstock.service.payloads.submit import PayloadRequest
 from penstock.service.results import opened, outputs_of
 from penstock.service.run_records import find, state_of, workflow_of
 from penstock.service.submission import Submission, user
@@ -239,6 +241,7 @@ class LocalRunner:
             "on": chosen if isinstance(on, str) and on not in (backends or ()) else None,
         }
         """Keyword arguments of Submission."""
+        self._senders = PayloadSenders(self.settings, self._options)
         self._host: Host | None = None
         self._kept = False
 
@@ -252,6 +255,7 @@ class LocalRunner:
 
     def close(self) -> None:
         """Wait for the runs that were submitted, and end the workers."""
+        self._senders.close()
         if self._host is not None:
             host, self._host = self._host, None
             host.close()
@@ -270,6 +274,30 @@ class LocalRunner:
         functions = submission.pack(self.settings)
         session = runs.begin(self._host, submission, functions, again=False)
         return Run[Any](session.run, submission.workflow, self.settings, session)
+
+    def submit_payload(
+        self,
+        workflow: Any,
+        payload: Any,
+        /,
+        *,
+        replace: bool = False,
+        version: int | None = None,
+        label: str = "",
+        worker: bool = True,
+        **params: Any,
+    ) -> Payload:
+        """Have a payload worked on, unless it is or was: there is one run for each identity, however often it is submitted. A worker in the
+        background executes it; with `worker=False` one that is there, as `penstock serve` has it. `replace`: do it again. `version`: of the
+        identity. `params`: the workflow's other parameters."""
+        sender = self._senders.of(graph_of(workflow), worker)
+        request = PayloadRequest(payload=payload, params=params, replace=replace, version=version, label=label)
+        return Payload(sender.submit(request).as_data(), self._open)
+
+    def _open(self, run: str) -> Run[Any]:
+        with stores.open_existing(self.settings) as store:
+            record = find(store, run)
+            return Run(record, workflow_of(store, record), self.settings)
 
     @overload
     def run(self, workflow: WorkflowFunction[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
 from starlette.requests import HTTPConnection, Request
@@ -22,6 +22,7 @@ from penstock.server.problems import RequestRefused
 from penstock.server.threads import StoreThreads
 from penstock.service import tokens
 from penstock.service.access import administers_queue, administers_run
+from penstock.service.payloads import verbs
 from penstock.service.policy import Actor
 from penstock.service.run_records import find
 from penstock.service.tokens import Identity, NotAllowed, NotSignedIn
@@ -148,7 +149,7 @@ class AccessGate:
 
 
 class Needs:
-    """What a route needs: a role; or, with `own`, that the run in its path is one's own, or in queues that one administers; or, with
+    """What a route needs: a role; or, with `own`, that the run or payload in its path is one's own, or in queues that one administers; or, with
     `queue`, that one administers the queue in its path."""
 
     def __init__(self, role: str, what: str, own: bool = False, queue: bool = False) -> None:
@@ -177,8 +178,8 @@ class Needs:
             return who
         by = actor_of(who)
         if self.own and who.may("submitter"):
-            name = request.path_params["run"]
-            owner, granted = await gate.threads.call(lambda store: _about(store, name, by))
+            names = request.path_params
+            owner, granted = await gate.threads.call(lambda store: _about(store, names, by))
             if granted:
                 return who
             raise tokens.forbidden(who, self.role, f"{self.what} of {owner or 'somebody else'}")
@@ -201,9 +202,9 @@ def actor_of(who: Identity) -> Actor:
     return Actor(who.person, who.groups)
 
 
-def _about(store: Store, name: str, by: Actor) -> tuple[str, bool]:
-    """Whose run it is, and whether `by` may do with it what its owner may."""
-    run = find(store, name)
+def _about(store: Store, names: Mapping[str, str], by: Actor) -> tuple[str, bool]:
+    """Whose run it is, or the newest run of whose payload, and whether `by` may do with it what its owner may. Raises NotFound."""
+    run = find(store, names["run"] if "run" in names else verbs.find(store, names["payload"]).run_id or "")
     return run.user, run.user == by.person or bool(administers_run(store, run, by))
 
 

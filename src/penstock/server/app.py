@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock.errors import Problem, UserError
 from penstock.server import pages
 from penstock.server.access import SAFE, AccessGate, Allowance, note
-from penstock.server.api import blobs, callbacks, cluster, people, queues, records, runs, state, store, verbs
+from penstock.server.api import blobs, callbacks, cluster, payloads, people, queues, records, runs, state, store, verbs
 from penstock.server.counted import Counted
 from penstock.server.feeds import Feeds
 from penstock.server.guard import PATIENCE, Guard, Tagged, Tries
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 API = "/api/v1"
 ROUTERS: tuple[tuple[str, APIRouter], ...] = (
-    *((API, one.router) for one in (records, runs, queues, cluster, verbs, blobs, people, state, store)),
+    *((API, one.router) for one in (records, runs, payloads, queues, cluster, verbs, blobs, people, state, store)),
     ("", state.health),
     ("", callbacks.router),
     *(("", router) for router in pages.ROUTERS),

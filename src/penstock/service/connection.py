@@ -217,7 +217,9 @@ class ServerConnection:
             self._lines.line = line
             if answer.getheader("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            if answer.status >= 300:
+            if (
+                answer.status >= 300 and answer.status != 303
+            ):  # what was asked for is there already, and this says where
                 raise self._refused(answer.status, body, answer.getheader("Retry-After"))
             return body
         raise AssertionError("unreachable")

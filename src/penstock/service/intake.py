@@ -101,10 +101,42 @@ def submit(
 ) -> Received:
     """Records a run, which the next free worker executes. `key`: the same submission with the same key makes one run, however often it is
     sent. `noted`: records more of a new run, in its transaction. Raises UserError, RunConflict."""
+    submission, warnings = prepared(store, settings, parcel, checked(parcel), by)
+    place = Path(submission.options["place"])
+
+    def recorded() -> RunRecord:
+        run = submission.record(store)
+        if noted is not None:
+            noted(run)
+        return run
+
+    try:
+        run, number = store.orders.submit(recorded, by.person, key, parcel.digest)
+    except KeyReused:
+        message = f"the key {key!r} was used for another submission"
+        raise RunConflict(Problem("P934", message, "send a new key with each new submission")) from None
+    if run is not None:
+        return Received(run, True, warnings)
+    place.rmdir()
+    before = store.runs.by_number(number)
+    if before is None:
+        raise NotFound(Problem("P505", "the run of this submission has been removed since", "send it with a new key"))
+    return Received(before, False, warnings)
+
+
+def checked(parcel: Parcel) -> Workflow:
+    """What it describes. Raises UserError: it is no workflow that can be run."""
     workflow, report = workflow_in(parcel.document, parcel.name)
     problems = errors(workflow) or (list(unrunnable(workflow)) if report and not parcel.options.get("dry") else [])
     if problems:
         raise UserError(problems)
+    return workflow
+
+
+def prepared(
+    store: Store, settings: Settings, parcel: Parcel, workflow: Workflow, by: Actor
+) -> tuple[Submission, tuple[Problem, ...]]:
+    """A Submission of it that can be recorded, with a folder of its own; and warnings. Raises UserError."""
     blobs = stores.blobs_of(settings)
     params = {
         param.name: placed(param.type, parcel.params[param.name], blobs, settings, param.name)
@@ -134,25 +166,7 @@ def submit(
     submission.track()
     stores.prepare(settings)
     rights.make_folder(place)
-
-    def recorded() -> RunRecord:
-        run = submission.record(store)
-        if noted is not None:
-            noted(run)
-        return run
-
-    try:
-        run, number = store.orders.submit(recorded, by.person, key, parcel.digest)
-    except KeyReused:
-        message = f"the key {key!r} was used for another submission"
-        raise RunConflict(Problem("P934", message, "send a new key with each new submission")) from None
-    if run is not None:
-        return Received(run, True, warnings)
-    place.rmdir()
-    before = store.runs.by_number(number)
-    if before is None:
-        raise NotFound(Problem("P505", "the run of this submission has been removed since", "send it with a new key"))
-    return Received(before, False, warnings)
+    return submission, warnings
 
 
 def resume(store: Store, settings: Settings, run: RunRecord, task: str, params: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from penstock.engine.active_run import ActiveRun
 from penstock.engine.run_state import RunState
 from penstock.engine.values import RunValues
 from penstock.service import stores
-from penstock.service.run_records import blueprint_of
+from penstock.service.run_records import blueprint_of, params_of
 from penstock.settings import Settings
 from penstock.store.records import RunRecord, WriteBatch
 from penstock.store.sql import Store
@@ -22,6 +22,6 @@ def refolded(store: Store, run: RunRecord, settings: Settings) -> ActiveRun:
 
     def make_state(emit: Any) -> RunState:
         values = RunValues(lambda stored: load_value(stored, blobs, settings.home / "work"))
-        return RunState(blueprint_of(store, run), run.params, values, emit, run={"id": run.id, "created": created})
+        return RunState(blueprint_of(store, run), params_of(run), values, emit, run={"id": run.id, "created": created})
 
     return ActiveRun(run, WriteBatch(), lambda: run.created, make_state, replaying=True)

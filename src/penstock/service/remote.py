@@ -16,12 +16,38 @@ from penstock.plan.make import uninterrupted
 from penstock.service import input_files, parameters
 from penstock.service.connection import ServerConnection, digest_of_file
 from penstock.service.intake_terms import BLOB
+from penstock.service.payloads.identity import identity_of
 
 
 def submit(
     server: ServerConnection, workflow: Workflow, params: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Sends code and files that the server does not have, then the workflow. Raises UserError."""
+    made: dict[str, Any] = server.post(
+        "runs", _body(server, workflow, params, options), {"Idempotency-Key": os.urandom(16).hex()}
+    )
+    return made
+
+
+def submit_payload(
+    server: ServerConnection,
+    workflow: Workflow,
+    payload: Any,
+    params: Mapping[str, Any],
+    options: Mapping[str, Any],
+    asked: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The same for a payload. `asked`: replace, version, label. Raises UserError."""
+    name = identity_of(workflow).param
+    values = parameters.from_python(workflow, {name: payload})
+    body = _body(server, workflow, params, options) | {"payload": values[name]}
+    made: dict[str, Any] = server.post("payloads", body | {key: one for key, one in asked.items() if one})
+    return made
+
+
+def _body(
+    server: ServerConnection, workflow: Workflow, params: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
     packed = pack(workflow)
     bundle = "" if packed is None else digest_of(packed[0])
     if packed is not None and server.missing([bundle]):
@@ -29,14 +55,12 @@ def submit(
     values = placed(server, workflow, parameters.from_python(workflow, params))
     with uninterrupted():
         document = codec.to_json(workflow)
-    body = {
+    return {
         "document": document,
         "params": values,
         "options": {name: value for name, value in options.items() if value},
         "bundle": bundle,
     }
-    made: dict[str, Any] = server.post("runs", body, {"Idempotency-Key": os.urandom(16).hex()})
-    return made
 
 
 def placed(server: ServerConnection, workflow: Workflow, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from penstock.graph.model import MISSING, Nested, Step, Workflow
 from penstock.graph.paths import inside, natural, step_of
 from penstock.graph.stored import Stored
 from penstock.service import stores
-from penstock.service.run_records import workflow_of
+from penstock.service.run_records import params_of, workflow_of
 from penstock.service.views.outline import Outline
 from penstock.service.views.tasks import check_path
 from penstock.service.workflows import step_at
@@ -180,7 +180,7 @@ class _Params(_Lazy):
         around, _, _ = self._task.rpartition("/")
         results = self._results
         if not around:
-            view: dict[str, Any] = {"params": results.run.params, "steps": _Steps(results, results.workflow, "")}
+            view: dict[str, Any] = {"params": params_of(results.run), "steps": _Steps(results, results.workflow, "")}
             return passed_on(given, view)
         outer = step_at(results.workflow, step_of(around))
         if outer is None or not isinstance(outer.action, Nested):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import NotFound, Problem, nearest
 from penstock.errors import RunConflict as RunConflict  # where it is looked for
@@ -57,6 +57,25 @@ def split_target(target: str) -> tuple[str, str]:
     """`@/train[3]` -> the run, and the path of a step or task ("" if there is none)."""
     run, _, path = target.partition("/")
     return run, path.rstrip("/")
+
+
+BY_REFERENCE: Final = "by_reference"
+"""The option of a run that names the parameters whose values are among the blobs: its record has what `artifacts.values.dumps` writes."""
+
+
+def params_of(run: RunRecord) -> dict[str, Any]:
+    """Its parameters as an engine takes them: with Stored where a value is among the blobs."""
+    names = run.options.get(BY_REFERENCE) or ()
+    if not names:
+        return run.params
+    from penstock.artifacts.values import loads
+
+    return {**run.params, **{name: loads(json.dumps(run.params[name], separators=(",", ":"))) for name in names}}
+
+
+def plain_params(run: RunRecord) -> dict[str, Any]:
+    """Those whose values are in the record: what a plan can be made with."""
+    return {name: value for name, value in run.params.items() if name not in run.options.get(BY_REFERENCE, ())}
 
 
 def workflow_of(store: Store, run: RunRecord) -> Workflow:

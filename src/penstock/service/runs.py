@@ -20,7 +20,15 @@ from penstock.errors import Problem
 from penstock.plan.make import uninterrupted
 from penstock.service import secrets
 from penstock.service.hosting import Host
-from penstock.service.run_records import RunConflict, blueprint_of, find, owned_problem, owner_alive, workflow_of
+from penstock.service.run_records import (
+    RunConflict,
+    blueprint_of,
+    find,
+    owned_problem,
+    owner_alive,
+    params_of,
+    workflow_of,
+)
 from penstock.service.submission import Functions, Submission
 from penstock.settings import Settings
 from penstock.store.records import FINAL, RunRecord
@@ -114,7 +122,7 @@ def go_on(
         if run.options.get("secrets") and not run.options.get("dry") and not cancelled:
             secrets.check(workflow_of(store, run), run.options["secrets"])
         run = own(store, engine.me.id, run)
-        live = engine.adopt(run, blueprint_of(store, run), run.params, retried)
+        live = engine.adopt(run, blueprint_of(store, run), params_of(run), retried)
         if cancelled:
             engine.cancel(live, cancelled, now)
         for path, outputs in (resumed or {}).items():

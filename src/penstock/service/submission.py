@@ -27,7 +27,7 @@ from penstock.service.tracking.target import configured
 from penstock.service.workflows import override
 from penstock.settings import Settings
 from penstock.store.drivers.base import read_only
-from penstock.store.records import ACTIVE, RunRecord
+from penstock.store.records import ACTIVE, Origin, RunRecord
 from penstock.store.sql import Store
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class Submission:
         before = last[0].params if last else {}
         return tuple(one for name, one in found.items() if before.get(name) != self.params[name])
 
-    def record(self, store: Store, now: float | None = None) -> RunRecord:
+    def record(self, store: Store, now: float | None = None, origin: Origin | None = None) -> RunRecord:
         self._note_secrets()
         document = self._document
         with uninterrupted():
@@ -235,6 +235,7 @@ class Submission:
             self.person,
             time.time() if now is None else now,
             self.tracked,
+            origin,
         )
 
     def unfinished(self, store: Store) -> RunRecord | None:

@@ -22,7 +22,7 @@ from penstock.store.tokens import AccessToken, AuditEntry
 ROLES: Final = ("viewer", "submitter", "operator", "admin")
 """Each may do what those before it may. viewer: look at everything · submitter: start runs, and end or retry those of its own ·
 operator: those of everybody, and stop queues · admin: change queues, give tokens."""
-SCOPES: Final = ("runs", "queues", "cluster", "records", "verbs", "files", "people", "server", "store")
+SCOPES: Final = ("runs", "payloads", "queues", "cluster", "records", "verbs", "files", "people", "server", "store")
 """The parts of the API, as its routes are tagged. records: usage, cost, flows · verbs: plan, convert · people: tokens, audit · server: metrics, errors ·
 store: what commands with --server read of the store."""
 PREFIX: Final = "pst"

@@ -47,6 +47,8 @@ class Worker:
         self._broken: dict[int, BaseException] = {}
         """Runs whose engine has failed -> with what."""
         self._watch = liveness.Watch()
+        self._idle = False
+        """At the last look there was nothing to do."""
         self._couriers = Couriers(settings, say=say)
         self._stopping = threading.Event()
         self._news = threading.Event()
@@ -68,6 +70,11 @@ class Worker:
         for host in list(self._hosts.values()):
             host.interrupt()
 
+    def finish(self) -> None:
+        """Try once what follows from the runs that have ended, then stop."""
+        self._couriers.close()
+        self.stop()
+
     def abandon(self) -> None:
         """End running tasks, too."""
         self.stop()
@@ -79,6 +86,11 @@ class Worker:
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    @property
+    def idle(self) -> bool:
+        """Is there nothing that it could do now? What it could not begin does not count, nor what another engine executes."""
+        return self._idle and not self._mine
 
     @property
     def running(self) -> int:
@@ -122,6 +134,7 @@ class Worker:
                 del self._mine[number]
                 if hosted.host.failure is not None:
                     self._broken[number] = hosted.host.failure
+        busy = False
         for order in store.orders.all():
             if self._stopping.is_set():
                 return
@@ -131,8 +144,10 @@ class Worker:
             action = work.action_of(order, run, None if run is None else self._owned(store, run))
             if action == "drop":
                 store.orders.drop(order)
-            elif action not in ("wait", "drop") and run is not None:
+            elif action != "wait" and run is not None:
+                busy = busy or "problem" not in order.data
                 self._act(store, order, run, action)
+        self._idle = not busy
 
     def _owned(self, store: Store, run: RunRecord) -> bool | None:
         """Does a living engine own the run? None: not known yet; it may be on another machine."""

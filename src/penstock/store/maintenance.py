@@ -38,6 +38,8 @@ class Maintenance:
             "gc_outbox",
             "gc_origin",
             "gc_answers",
+            "gc_payload_events",
+            "gc_payload",
             "gc_workloads",
             "gc_locks",
             "gc_tracking",

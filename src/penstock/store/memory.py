@@ -19,6 +19,7 @@ from penstock.store.records import (
     KeyWait,
     LeaseHolder,
     LockRequest,
+    Origin,
     Result,
     RunRecord,
     RunRequest,
@@ -62,6 +63,7 @@ class MemoryRuns:
         user: str,
         now: float,
         tracked: tuple[str, str] | None = None,
+        origin: Origin | None = None,
     ) -> RunRecord:
         count = next(self._counts.setdefault(workflow, itertools.count(1)))
         number = len(self._runs) + 1

@@ -27,7 +27,7 @@ VALUES (?, ?, ?, ?, 'stopped', ?, 1, ?, '{}', ?, ?)
 
 -- name: update_run
 -- The fence: an engine that no longer owns the run changes no row here.
-UPDATE runs SET seq = ?, state = ?, ended = ?, counts = ?, outputs = ?, error = ? WHERE number = ? AND engine = ?
+UPDATE runs SET seq = ?, state = ?, ended = ?, counts = ?, outputs = ?, error = ?, invalid = ? WHERE number = ? AND engine = ?
 
 -- name: take_free
 -- Also true for who has it already, so that it may be asked again when the answer was lost.
@@ -40,23 +40,23 @@ UPDATE runs SET engine = ? WHERE number = ? AND (engine = ? OR engine = ?)
 UPDATE runs SET engine = NULL, state = ? WHERE number = ? AND engine = ?
 
 -- name: run
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE id = ?
 
 -- name: run_by_number
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE number = ?
 
 -- name: runs
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_of
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE workflow = ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_in
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE state IN (*) AND (CAST(? AS TEXT) IS NULL OR workflow = ?) AND created >= ?
 ORDER BY number DESC LIMIT ?
 
@@ -302,35 +302,35 @@ DELETE FROM tracking WHERE run = ?
 -- Pages of runs: a query for each choice of filters, because each has an index that gives its rows in order. `number >` is what `since`
 -- comes to; see first_since.
 -- name: runs_page
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_workflow
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE workflow = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_user
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE username = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_state
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE state = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_workflow_user
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE workflow = ? AND username = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_workflow_state
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE workflow = ? AND state = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_user_state
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE username = ? AND state = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: runs_page_of_workflow_user_state
-SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error
+SELECT number, id, workflow, digest, state, created, ended, seq, engine, username, counts, params, options, outputs, error, invalid
 FROM runs WHERE workflow = ? AND username = ? AND state = ? AND number < ? AND number > ? AND created >= ? ORDER BY number DESC LIMIT ?
 
 -- name: run_numbers_in
@@ -492,6 +492,67 @@ SELECT run, root, parent, link, payload, attempt FROM origins WHERE payload = ? 
 
 -- name: gc_origin
 DELETE FROM origins WHERE run = ?
+
+-- Payloads. A payload and its newest run are always read together.
+-- name: payload
+SELECT p.id, p.workflow, p.label, p.version, p.run, p.attempts, p.created, p.invalid_after,
+    r.id, r.state, r.invalid, r.ended, r.username, r.error
+FROM payloads p LEFT JOIN runs r ON r.number = p.run WHERE p.id = ?
+
+-- name: put_payload
+INSERT INTO payloads (id, workflow, label, version, run, attempts, created, invalid_after) VALUES (?, ?, ?, ?, ?, ?, ?, NULL)
+ON CONFLICT (id) DO UPDATE SET label = excluded.label, version = excluded.version, run = excluded.run, attempts = excluded.attempts,
+    invalid_after = NULL
+
+-- name: invalidate_payload
+UPDATE payloads SET invalid_after = ? WHERE id = ?
+
+-- name: put_payload_event
+INSERT INTO payload_events (payload, seq, at, kind, data)
+SELECT ?, coalesce(max(seq), 0) + 1, ?, ?, ? FROM payload_events WHERE payload = ?
+
+-- name: payload_events
+SELECT seq, at, kind, data FROM payload_events WHERE payload = ? ORDER BY seq
+
+-- name: payloads_page
+-- By the number of their newest run, which is what changes last.
+SELECT p.id, p.workflow, p.label, p.version, p.run, p.attempts, p.created, p.invalid_after,
+    r.id, r.state, r.invalid, r.ended, r.username, r.error
+FROM payloads p JOIN runs r ON r.number = p.run
+WHERE p.run < ? AND (CAST(? AS TEXT) IS NULL OR p.workflow = ?)
+    AND (CAST(? AS TEXT) IS NULL OR (r.state = ? AND r.invalid = ?)) AND coalesce(r.ended, r.created) >= ?
+    AND substr(r.error, 1, 64) >= ? AND substr(r.error, 1, 64) < ?
+ORDER BY p.run DESC LIMIT ?
+
+-- name: payloads_ended
+-- Of one workflow and state: the index `runs_by_error` finds them.
+SELECT p.id, p.workflow, p.label, p.version, p.run, p.attempts, p.created, p.invalid_after,
+    r.id, r.state, r.invalid, r.ended, r.username, r.error
+FROM runs r JOIN payloads p ON p.run = r.number
+WHERE r.workflow = ? AND r.state = ? AND r.invalid = ? AND r.ended >= ?
+    AND substr(r.error, 1, 64) >= ? AND substr(r.error, 1, 64) < ? AND r.number < ?
+ORDER BY r.number DESC LIMIT ?
+
+-- name: runs_ended_of
+-- What can be driven again: of a payload only its newest attempt.
+SELECT r.number, r.id, r.workflow, r.ended, r.username, r.error, coalesce(o.payload, '')
+FROM runs r LEFT JOIN origins o ON o.run = r.number LEFT JOIN payloads p ON p.id = o.payload
+WHERE r.workflow = ? AND r.state = ? AND r.invalid = ? AND r.ended >= ?
+    AND substr(r.error, 1, 64) >= ? AND substr(r.error, 1, 64) < ? AND (p.id IS NULL OR p.run = r.number)
+ORDER BY r.number
+
+-- name: runs_ended
+SELECT r.number, r.id, r.workflow, r.ended, r.username, r.error, coalesce(o.payload, '')
+FROM runs r LEFT JOIN origins o ON o.run = r.number LEFT JOIN payloads p ON p.id = o.payload
+WHERE r.state = ? AND r.invalid = ? AND r.ended >= ?
+    AND substr(r.error, 1, 64) >= ? AND substr(r.error, 1, 64) < ? AND (p.id IS NULL OR p.run = r.number)
+ORDER BY r.number
+
+-- name: gc_payload_events
+DELETE FROM payload_events WHERE payload IN (SELECT id FROM payloads WHERE run = ?)
+
+-- name: gc_payload
+DELETE FROM payloads WHERE run = ?
 
 -- Answers from outside.
 

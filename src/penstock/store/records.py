@@ -63,7 +63,9 @@ class RunRecord:
     outputs: dict[str, Any] | None = None
     user: str = ""
     error: str = ""
-    """What it failed with first, `TimeoutError: …`; empty if it has not failed."""
+    """What made it fail, `TimeoutError: …`; empty if it has not failed."""
+    invalid: bool = False
+    """It failed because its input is not valid."""
 
 
 class Origin(NamedTuple):
@@ -80,6 +82,55 @@ class Origin(NamedTuple):
     """The id of its payload."""
     attempt: int = 0
     """Of the payload, from 1."""
+
+
+class PayloadRecord(NamedTuple):
+    """A payload of a workflow, with its newest run."""
+
+    id: str
+    workflow: str
+    label: str
+    """What its sender calls it; may be empty."""
+    version: int
+    """Of the identity, as the newest run was submitted."""
+    run: int
+    """The newest attempt."""
+    attempts: int
+    created: float
+    invalid_after: float | None
+    """What came of it does not count after this time; 0: it does not count any more."""
+    run_id: str | None
+    """None: the run has been removed."""
+    run_state: str | None
+    invalid: int | None
+    ended: float | None
+    user: str | None
+    error: str | None
+
+    @property
+    def state(self) -> str:
+        """One of PAYLOAD_STATES; empty if its newest run has been removed."""
+        if self.run_state == "failed" and self.invalid:
+            return INVALID
+        return {"stopped": "queued", None: ""}.get(self.run_state, self.run_state or "")
+
+
+INVALID = "invalid"
+IN_FLIGHT = ("queued", "running")
+PAYLOAD_STATES = (*IN_FLIGHT, "succeeded", "failed", "cancelled", INVALID)
+
+
+class EndedRun(NamedTuple):
+    """What is known of a run that is over, where many are looked at."""
+
+    number: int
+    id: str
+    workflow: str
+    ended: float
+    user: str
+    error: str
+    payload: str
+    """Of which it is the newest attempt; empty: it has none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -244,7 +295,7 @@ class WriteBatch:
     served: list[tuple[str, int, str]] = field(default_factory=list)
     """(key, run, task): these no longer wait."""
     runs: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    """run -> (seq, state, ended, counts as JSON text, outputs as JSON text or None, error)"""
+    """run -> (seq, state, ended, counts as JSON text, outputs as JSON text or None, error, 1 if its input is not valid)"""
     outbox: list[tuple[int, int, str, str, str, float, float]] = field(default_factory=list)
     """(run, seq, kind, data as JSON text, key, at, due): what a courier is to do, recorded exactly once. See outbox."""
     asked: list[tuple[str, int, str, int]] = field(default_factory=list)

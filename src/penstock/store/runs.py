@@ -50,8 +50,10 @@ class RunRepository:
             name = f"{workflow}-{count}"
             self._db.write("put_workflow", (digest, document))
             self._db.write("put_run", (number, name, workflow, digest, now, user, params_text, options_text))
-            data = dump({"workflow": workflow, "digest": digest, "user": user})
-            self._db.write("put_event", (number, 1, now, "run.submitted", "", data))
+            said: dict[str, Any] = {"workflow": workflow, "digest": digest, "user": user}
+            if origin is not None and origin.payload:
+                said |= {"payload": origin.payload, "attempt": origin.attempt}
+            self._db.write("put_event", (number, 1, now, "run.submitted", "", dump(said)))
             if tracked is not None:
                 self._db.write("put_tracking", (number, *tracked))
             if origin is not None:
@@ -226,9 +228,8 @@ class RunRepository:
 
 
 def _run(row: Row) -> RunRecord:
-    number, id, workflow, digest, state, created, ended, seq, engine, user, counts, params, options, outputs, error = (
-        row
-    )
+    number, id, workflow, digest, state, created, ended, seq, engine, user, counts, params, options, *rest = row
+    outputs, error, invalid = rest
     return RunRecord(
         number=number,
         id=id,
@@ -245,6 +246,7 @@ def _run(row: Row) -> RunRecord:
         outputs=None if outputs is None else json.loads(outputs),
         user=user,
         error=error,
+        invalid=bool(invalid),
     )
 
 

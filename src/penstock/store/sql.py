@@ -19,6 +19,7 @@ from penstock.store.maintenance import Maintenance
 from penstock.store.migrate import migrate, version
 from penstock.store.orders import OrderRepository
 from penstock.store.outbox import OutboxRepository
+from penstock.store.payloads import PayloadRepository
 from penstock.store.peers import PeerRepository
 from penstock.store.queues import QueueRepository
 from penstock.store.results import PendingClaims, ResultRepository
@@ -67,6 +68,7 @@ class Store:
         self.queues = QueueRepository(session)
         self.peers = PeerRepository(session, self.queues)
         self.outbox = OutboxRepository(session)
+        self.payloads = PayloadRepository(session)
         self.tracking = TrackingRepository(session)
         self.orders = OrderRepository(session)
         self.answers = AnswerRepository(session, self.runs, self.orders)

@@ -64,7 +64,7 @@ class Flaky:
 def filled(store: Flaky) -> Journal:
     journal = Journal(store, "me")
     journal.batch.events.append((1, 1, 0.0, "run.started", "", "{}"))
-    journal.batch.runs[1] = (1, "running", None, "{}", None, "")
+    journal.batch.runs[1] = (1, "running", None, "{}", None, "", 0)
     return journal
 
 

@@ -133,6 +133,7 @@ class FunctionCompiler:
             timeout=None if options.get("timeout") is None else seconds(options["timeout"]),
             fail_fast=options.get("fail_fast", False),
             labels=dict(options.get("labels") or {}),
+            payload=options.get("payload"),
             definitions=self.context.definitions.by_name(),
             doc=inspect.getdoc(function) or "",
             source=Source(source.file, source.definition.lineno),

@@ -92,6 +92,8 @@ class ProgramWriter:
             yield f"enough={built(workflow.enough)}"
         if workflow.locks:
             yield f"locks=[{', '.join(map(built, workflow.locks))}]"
+        if workflow.payload is not None:
+            yield f"payload={built(workflow.payload)}"
         if workflow.extra:
             yield f"extra={self._model.part(workflow.extra)}"
         for name in ("queue", "priority", "unit", "parallel", "timeout", "fail_fast", "labels", "doc"):

@@ -14,11 +14,13 @@ from pathlib import Path
 from penstock.backends.attempt import CannotRun
 from penstock.backends.base import AttemptEnded, LogPart
 from penstock.backends.container.attempt import ContainerAttempt
+from penstock.backends.container.files import OUTPUTS, ContainerFiles
 from penstock.backends.container.function import read_function_result
 from penstock.backends.container.pod import PodContainers
 from penstock.backends.container.run import RunningContainer
 from penstock.backends.container.step import StepContainer
 from penstock.backends.container.tool import ContainerTool
+from penstock.backends.own_error import NAME, outcome_of, read_error
 from penstock.backends.processes import signal_name
 from penstock.backends.secrets.masked_log import PRINTED
 from penstock.graph.model import Function, Outcome
@@ -37,14 +39,24 @@ async def fill(attempt: ContainerAttempt, ended: AttemptEnded, tool: ContainerTo
         await _function_result(attempt, ended)
     elif failed is not None:
         ended.outcome, ended.exit_code, ended.message = Outcome.FAILED, failed.code, _how(failed.code)
+        _own_error(attempt.replicas[failed.number].files, ended)
     elif attempt.failed_pod is not None and (failure := attempt.failed_pod.progress.sequence.failure) is not None:
         ended.outcome, ended.exit_code = Outcome.FAILED, failure.code
         ended.message = attempt.failed_pod.progress.sequence.explain(failure, _how(failure.code))
+        _own_error(attempt.failed_pod.files, ended)
     else:
         ended.exit_code = 0
         await _outputs(attempt, ended, tool)
+    if failed is not None and ended.outcome is not Outcome.SUCCEEDED:
+        ended.cause = failed.cause
     if ended.message:
         ended.message = _where(attempt) + ended.message
+
+
+def _own_error(files: ContainerFiles, ended: AttemptEnded) -> None:
+    place = files.on_host(f"{OUTPUTS}/{NAME}")
+    if place is not None:
+        read_error(ended, str(place[0]), keep=True)
 
 
 def _where(attempt: ContainerAttempt) -> str:
@@ -68,7 +80,7 @@ async def _function_result(attempt: ContainerAttempt, ended: AttemptEnded) -> No
         return
     if result is not None and (result[0] != "succeeded" or code == 0):
         outcome, ended.outputs, ended.exception, ended.message, ended.traceback = result
-        ended.outcome = Outcome(outcome)
+        ended.outcome, ended.invalid = outcome_of(outcome)
         return
     ended.outcome, ended.exit_code = Outcome.FAILED, code
     ended.message = f"the function ended its process with {_how(code)}"

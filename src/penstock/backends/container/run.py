@@ -23,6 +23,8 @@ from penstock.backends.secrets.masked_log import MaskedLogs
 from penstock.graph.model import Part
 
 _TAIL = 8192
+_PULL = ("pull", "manifest unknown", "initializing source", "no such image", "short-name")
+"""One of these is in what the tools say of an image that they cannot fetch."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +43,8 @@ class RunningContainer:
     """Why it could not be run."""
     printed: str = ""
     """What the tool printed when it failed to start the container."""
+    cause: str = ""
+    """As AttemptEnded has it, if that is known."""
     lost: bool = False
     """The tool ended before its container."""
     unwanted: bool = False
@@ -96,6 +100,7 @@ class ContainerRunner:
         one.created = code == 0
         if code != 0:
             one.error = tool.blame(message, code)
+            one.cause = "ImagePullError" if any(word in message.lower() for word in _PULL) else ""
         elif spec.folders and not stopped():
             result = await tool.ask("cp", "-", f"{spec.name}:/", given=spec.folders_tar())
             if result.code != 0:
@@ -122,9 +127,11 @@ class ContainerRunner:
 
     async def _explain(self, one: RunningContainer, code: int, before: int) -> None:
         """Is the exit code that of the command, or has the tool failed?"""
-        shape = "{{.State.StartedAt}}|{{.State.ExitCode}}|{{.State.Running}}"
+        shape = "{{.State.OOMKilled}}|{{.State.StartedAt}}|{{.State.ExitCode}}|{{.State.Running}}"
         result = await self.tool.ask("container", "inspect", "--format", shape, one.spec.name)
-        started, _, rest = result.out.strip().partition("|")
+        oom, _, said = result.out.strip().partition("|")
+        started, _, rest = said.partition("|")
+        one.cause = "OutOfMemory" if oom == "true" else ""
         if result.code != 0 or started.startswith("0001-"):
             one.printed = _tail(self._home / one.spec.err, before)
             one.error = self.tool.blame(one.printed, code)

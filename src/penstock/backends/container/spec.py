@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from penstock.backends.attempt import CannotRun, penstock_env, step_env
 from penstock.backends.container.files import INSIDE, OUTPUTS, BindMount, ContainerFiles
 from penstock.backends.local import function_main
+from penstock.backends.own_error import NAME
 
 SCRIPT = f"{INSIDE}/script"
 
@@ -92,7 +93,7 @@ def labels_of(files: ContainerFiles) -> dict[str, str]:
 
 
 def env_of(files: ContainerFiles) -> dict[str, str]:
-    ours = penstock_env(files.spec, files.context, files.number, OUTPUTS)
+    ours = penstock_env(files.spec, files.context, files.number, OUTPUTS, f"{OUTPUTS}/{NAME}")
     del ours["PENSTOCK_HOME"]  # the container need not have that folder
     return ours | step_env(files.spec.action, files.context.blobs) | function_main.secret_env(files.spec)
 

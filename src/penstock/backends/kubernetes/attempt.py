@@ -27,6 +27,7 @@ from penstock.backends.kubernetes.outcome import (
     Running,
     State,
     Waiting,
+    cause_of,
     how,
     judge,
     refused,
@@ -34,6 +35,7 @@ from penstock.backends.kubernetes.outcome import (
 from penstock.backends.kubernetes.programs import Work
 from penstock.backends.kubernetes.scheduled import queue_for
 from penstock.backends.kubernetes.work import work_of
+from penstock.backends.own_error import note_error, outcome_of
 from penstock.errors import Problem, UserError
 from penstock.graph.model import Outcome
 from penstock.kubernetes.client import ApiError
@@ -284,7 +286,8 @@ class JobAttempt:
         if left > 0:
             return min(left, LOOK[1])
         await self._give_up(around)
-        return Ended(Outcome.ERRORED, str(UserError(state.problem)))
+        cause = "ImagePullError" if state.problem.code == "P722" else ""
+        return Ended(Outcome.ERRORED, str(UserError(state.problem)), cause=cause)
 
     async def _give_up(self, around: JobContext) -> None:
         """Nothing of it may run any more when its end is reported."""
@@ -312,12 +315,14 @@ class JobAttempt:
         work = self._work
         assert work is not None
         ended.outcome, ended.message, ended.lost = found.outcome, found.message, found.lost
-        ended.preempted = found.preempted
+        ended.preempted, ended.cause = found.preempted, cause_of(found)
         ended.exit_code = None if work.is_function else found.exit_code
         if found.lost or found.outcome is Outcome.CANCELLED:
             return
         if work.is_function:
             self._fill_call(around, found, ended)
+        elif found.own_error:
+            note_error(ended, found.own_error)
         elif found.outcome is Outcome.SUCCEEDED and self.spec.step.outputs:
             if not found.result:
                 raise ValueError("its outputs were stored, and Kubernetes has lost the word of it; run it again")
@@ -328,7 +333,7 @@ class JobAttempt:
             result = self._read(around, found.result)
             if result[0] != "succeeded" or found.exit_code == 0:
                 outcome, ended.outputs, ended.exception, message, ended.traceback = result
-                ended.outcome = Outcome(outcome)
+                ended.outcome, ended.invalid = outcome_of(outcome)
                 ended.message = found.message + message
                 return
         ended.outcome = Outcome.FAILED if found.outcome is Outcome.SUCCEEDED else found.outcome

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.backends.kubernetes.names import INDEX
+from penstock.backends.own_error import parsed
 from penstock.errors import Problem, UserError
 from penstock.graph.model import Outcome
 from penstock.kubernetes.objects import Object, annotations_of, condition, holds, is_deleted, name_of, part, rows
@@ -39,6 +40,8 @@ _PASSING: Final = (
 _CANNOT_START: Final = frozenset({"StartError", "ContainerCannotRun", "RunContainerError"})
 OURS: Final = {"fetch": "its inputs could not be fetched", "put": "its outputs could not be stored"}
 LEADER: Final = "put"
+OOM: Final = "P725"
+"""The code of a container that used too much memory."""
 _OVER: Final = ("Succeeded", "Failed")
 
 
@@ -97,11 +100,22 @@ class Ended:
     """The digest of what the helper or the function stored."""
     replica: int = 0
     pods: Told = ()
+    cause: str = ""
+    """As AttemptEnded has it, if that is known."""
+    own_error: str = ""
+    """What the container said of its failure."""
     unseen: bool = False
     """So it seems because something was not seen. A watch that is behind the other one does not show it either: ask the server before it is believed."""
 
 
 State = Waiting | Running | Ended
+
+
+def cause_of(ended: Ended) -> str:
+    """What kind of failure it was: see AttemptEnded."""
+    if ended.cause or ended.outcome in (Outcome.SUCCEEDED, Outcome.CANCELLED):
+        return ended.cause
+    return "NodeLost" if ended.lost else "OutOfMemory" if OOM in ended.message else ""
 
 
 def judge(
@@ -262,7 +276,9 @@ def _explained(pod: Object, replica: int, replicas: int, told: Told, own: Contai
             return ended(
                 Outcome.FAILED, f"the container {name} of its pod ended with exit code {code}{_words(end)}", code
             )
-        return ended(*_of_task(end, name, pod, int(code or 0), own))
+        found = ended(*_of_task(end, name, pod, int(code or 0), own))
+        said = str(end.get("message", ""))
+        return replace(found, own_error=said) if found.outcome is Outcome.FAILED and parsed(said) else found
     message = str(status.get("message") or reason or "its pod failed, and Kubernetes does not say why")
     return ended(Outcome.ERRORED, message, lost=is_deleted(pod))
 
@@ -308,7 +324,7 @@ def _of_task(
             if limit
             else "give the step as much memory as it needs, so that it gets a machine that has it"
         )
-        return Outcome.FAILED, str(UserError(Problem("P725", message, fix))), code, False, ""
+        return Outcome.FAILED, str(UserError(Problem(OOM, message, fix))), code, False, ""
     if reason in _CANNOT_START or (code == 128 and end.get("message") and reason != "Error"):
         message = str(end.get("message") or reason)
         lost = any(one in message.lower() for one in _PASSING)

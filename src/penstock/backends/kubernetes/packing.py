@@ -21,6 +21,7 @@ from penstock.backends.kubernetes.names import attempt_key
 from penstock.backends.kubernetes.options import KubernetesOptions
 from penstock.backends.kubernetes.programs import ALWAYS_THERE, INSIDE, LONGEST, OUTPUTS, Place, TextFile, Work
 from penstock.backends.local import function_main
+from penstock.backends.own_error import ERROR
 from penstock.errors import Problem, UserError
 from penstock.expressions.types import Type
 from penstock.graph.model import Input
@@ -48,6 +49,7 @@ def env_of(spec: AttemptSpec, blobs: Blobs) -> tuple[dict[str, str], dict[str, s
         "PENSTOCK_TASK": spec.task,
         "PENSTOCK_ATTEMPT": attempt_key(spec),
         "PENSTOCK_OUTPUTS": OUTPUTS,
+        ERROR: "/dev/termination-log",
         "PENSTOCK_REPLICAS": str(spec.step.replicas),
     }
     return parted(ours | step_env(spec.action, blobs) | function_main.secret_env(spec), spec)

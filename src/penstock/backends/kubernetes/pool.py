@@ -319,7 +319,7 @@ class Pools:
 
     def ended(self, pod: WarmPod, call: WarmCall, end: Mapping[str, Any], log: int) -> None:
         report = AttemptEnded(id=call.spec.id, outcome=Outcome(end["outcome"]))
-        for name in ("outputs", "exit_code", "exception", "message", "traceback", "seconds", "lost"):
+        for name in ("outputs", "exit_code", "exception", "message", "traceback", "invalid", "seconds", "lost"):
             if name in end:
                 setattr(report, name, end[name])
         if log:

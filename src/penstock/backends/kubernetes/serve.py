@@ -286,7 +286,7 @@ class WarmServer:
         before = self._seconds.get(id(call.spec.step), report.seconds)
         self._seconds[id(call.spec.step)] = 0.7 * before + 0.3 * report.seconds
         end: dict[str, Any] = {"key": report.id, "outcome": report.outcome.value, "outputs": report.outputs}
-        for name in ("exit_code", "exception", "message", "traceback", "lost"):
+        for name in ("exit_code", "exception", "message", "traceback", "invalid", "lost"):
             if given := getattr(report, name):
                 end[name] = given
         end["seconds"] = report.seconds

@@ -17,7 +17,7 @@ from penstock import rights
 from penstock.artifacts.values import as_text
 from penstock.backends import folders
 from penstock.backends.base import Abilities, AttemptEnded, AttemptSpec, BackendContext, LogPart
-from penstock.backends.local.invoke import ERRORED, SUCCEEDED, CallResult, FunctionCall, described, environment
+from penstock.backends.local.invoke import ERRORED, INVALID, SUCCEEDED, CallResult, FunctionCall, described, environment
 from penstock.backends.local.loader import Loader
 from penstock.graph.model import Function, Outcome, Step
 
@@ -140,5 +140,12 @@ def _ended(id: str, result: CallResult, log: tuple[LogPart, ...], seconds: float
         return AttemptEnded(id=id, outcome=Outcome.SUCCEEDED, outputs=outputs, log=log, seconds=seconds)
     kind = Outcome.ERRORED if outcome == ERRORED else Outcome.FAILED
     return AttemptEnded(
-        id=id, outcome=kind, exception=exception, message=message, traceback=trace, log=log, seconds=seconds
+        id=id,
+        outcome=kind,
+        exception=exception,
+        message=message,
+        traceback=trace,
+        invalid=outcome == INVALID,
+        log=log,
+        seconds=seconds,
     )

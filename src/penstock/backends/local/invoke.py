@@ -21,7 +21,7 @@ from penstock.artifacts.rebuild import Misfit, builder, result_check
 
 _OURS = str(Path(__file__).parents[2]) + os.sep
 _LONGEST = 20_000
-SUCCEEDED, FAILED, ERRORED = "succeeded", "failed", "errored"
+SUCCEEDED, FAILED, ERRORED, INVALID = "succeeded", "failed", "errored", "invalid"
 
 Outputs = tuple[tuple[str, str], ...]
 """Name and type, as text."""
@@ -59,7 +59,7 @@ class FunctionCall:
         try:
             returned = self.function(**inputs)
         except BaseException as error:
-            return (FAILED, {}, *described(error))
+            return (INVALID if _is_invalid(error) else FAILED, {}, *described(error))
         if type(returned) in self.plain_types and (type(returned) is not str or len(returned) < _SHORT):
             return SUCCEEDED, {self.only: returned}, "", "", ""  # type: ignore[dict-item]
         return self._stored(returned, blobs, began)
@@ -127,6 +127,11 @@ def _is_ours(error: BaseException) -> bool:
     """Is it one of our errors, whose message needs no type in front? (Does not import the errors if nothing has raised one.)"""
     errors = sys.modules.get("penstock.errors")
     return errors is not None and isinstance(error, errors.UserError)
+
+
+def _is_invalid(error: BaseException) -> bool:
+    errors = sys.modules.get("penstock.errors")  # whoever raises it has imported it
+    return errors is not None and isinstance(error, errors.InvalidInput)
 
 
 def _several(returned: Any, names: Sequence[str]) -> Mapping[str, Any]:

@@ -20,11 +20,12 @@ from pathlib import Path
 
 from penstock import rights
 from penstock.backends import folders
-from penstock.backends.attempt import for_replica, penstock_env, replica_folder, starts_at_root, text_of
+from penstock.backends.attempt import for_replica, penstock_env, replica_error, replica_folder, starts_at_root, text_of
 from penstock.backends.base import AttemptSpec, BackendContext
 from penstock.backends.folders import is_below
 from penstock.backends.local import command, shims
 from penstock.backends.local.files import make_files
+from penstock.backends.own_error import NAME
 from penstock.backends.pods.log import PodLog
 from penstock.backends.pods.parts import as_texts, read_small, script_words
 from penstock.backends.pods.progress import PodProgress
@@ -65,7 +66,11 @@ class HostPod:
         for part in action.parts:
             for path in part.results.values():
                 os.makedirs(self.files.real(path).parent, exist_ok=True)
-        self._environ = {**environ, **penstock_env(spec, context, number, str(self.files.out))}
+        self.error = str(context.home / replica_error(spec, number))
+        if starts_at_root(spec):  # its parts may be let write to its own files alone
+            rights.make_folder(self.files.out)
+            self.error = str(self.files.out / f".{NAME}")
+        self._environ = {**environ, **penstock_env(spec, context, number, str(self.files.out), self.error)}
         if starts_at_root(spec):
             self._environ |= self.files.temporary()
         parts = [

@@ -169,6 +169,8 @@ class ProcessBackend:
             rights.make_folder(folder)
             self._folders.add(folder)
         out, err = f"{self._home}/{process.out}", f"{self._home}/{process.err}"
+        with suppress(OSError):
+            os.unlink(process.error)  # left by the same attempt before a crash
         if attempt.spec.secrets:
             process.logs = MaskedLogs(self._loop, needles_of(attempt.spec.secrets.values()))
         writes = process.files.own if process.guarded else ()

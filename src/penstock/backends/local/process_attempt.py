@@ -37,6 +37,8 @@ class HostProcess:
     """If it is given secrets."""
     timer: asyncio.TimerHandle | None = None
     timed_out: bool = False
+    error: str = ""
+    """$PENSTOCK_ERROR."""
     guarded: bool = False
     """May it write to the files of the replica alone? See guard."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 
+from penstock import rights
 from penstock.backends import folders
 from penstock.backends.attempt import (
     COORDINATOR,
     for_replica,
     penstock_env,
+    replica_error,
     replica_folder,
     replica_logs,
     starts_at_root,
@@ -20,6 +22,7 @@ from penstock.backends.local import command, function_main, guard, shims
 from penstock.backends.local.files import HostFiles, make_files, start_folder
 from penstock.backends.local.pod import HostPod
 from penstock.backends.local.process_attempt import HostProcess, ProcessAttempt
+from penstock.backends.own_error import NAME
 from penstock.graph.model import Action, Container, Function, Pod, Script
 
 
@@ -57,7 +60,11 @@ class ProcessBuilder:
         if isinstance(spec.action, Function):
             function_main.write_call(spec, folder, context.blobs, str(context.home / "cache"))
         words = command.words_of(spec, files, context.blobs)
-        env = self._environ | penstock_env(spec, context, number, str(files.out))
+        error = str(context.home / replica_error(spec, number))
+        if self.is_guarded(spec):  # it may write to its own files alone
+            rights.make_folder(files.out)
+            error = str(files.out / f".{NAME}")
+        env = self._environ | penstock_env(spec, context, number, str(files.out), error)
         if starts_at_root(spec):
             env |= files.temporary()
         if spec.step.replicas > 1:
@@ -66,7 +73,8 @@ class ProcessBuilder:
             env[name] = files.relocate(value)
         env |= function_main.secret_env(spec)
         self._add_shims(spec.action, env)
-        return HostProcess(number, files, words, env, out, err, start=files.start, guarded=self.is_guarded(spec))
+        guarded = self.is_guarded(spec)
+        return HostProcess(number, files, words, env, out, err, start=files.start, error=error, guarded=guarded)
 
     def is_guarded(self, spec: AttemptSpec) -> bool:
         """Was it written for an image, and may it write to its own files alone?"""
@@ -82,10 +90,11 @@ class ProcessBuilder:
         run = folders.mangled(spec.run)
         log = f"logs/{run}/{name}.log"
         words = command.words_of(spec, files, self._context.blobs)
-        env = self._environ | penstock_env(spec, self._context, 0, f"{self._home}/work/{run}/{name}/out")
+        error = f"{self._home}/logs/{run}/{name}.{NAME}"
+        env = self._environ | penstock_env(spec, self._context, 0, f"{self._home}/work/{run}/{name}/out", error)
         env |= step_env(spec.action, self._context.blobs)
         self._add_shims(spec.action, env)
-        return HostProcess(0, files, words, env, log, log, start=start)
+        return HostProcess(0, files, words, env, log, log, start=start, error=error)
 
     def _add_shims(self, action: Action, env: dict[str, str]) -> None:
         if isinstance(action, Container | Script) and action.image is not None:

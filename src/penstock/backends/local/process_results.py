@@ -13,6 +13,7 @@ from penstock.backends.local import command, function_main, guard
 from penstock.backends.local.files import is_heavy, read_outputs, read_partial_outputs
 from penstock.backends.local.pod import HostPod
 from penstock.backends.local.process_attempt import HostProcess, ProcessAttempt
+from penstock.backends.own_error import outcome_of, read_error
 from penstock.backends.processes import how_it_ended
 from penstock.backends.secrets.masked_log import PRINTED
 from penstock.graph.model import Function, Outcome
@@ -78,7 +79,7 @@ def _function_result(process: HostProcess, ended: AttemptEnded) -> None:
     told = function_main.read_result(process.files.folder)
     if told is not None:
         (outcome, ended.outputs, ended.exception, ended.message, ended.traceback), ended.taken = told
-        ended.outcome = Outcome(outcome)
+        ended.outcome, ended.invalid = outcome_of(outcome)
         return
     ended.outcome, ended.exit_code, ended.message = Outcome.FAILED, process.code, how_it_ended(process.code)
     if process.code is not None and process.code >= 0:
@@ -89,6 +90,8 @@ def _failed(attempt: ProcessAttempt, process: HostProcess, ended: AttemptEnded, 
     ended.outcome, ended.exit_code, ended.message = Outcome.FAILED, process.code, how_it_ended(process.code)
     if isinstance(attempt.spec.action, Function):
         _function_result(process, ended)
+    else:
+        read_error(ended, process.error)
     ended.outputs = read_partial_outputs(attempt.spec, attempt.files, blobs)
     if len(attempt.processes) > 1:
         ended.message = f"replica {process.number}: {ended.message}"
@@ -99,6 +102,7 @@ def _failed_pod(attempt: ProcessAttempt, pod: HostPod, ended: AttemptEnded, blob
     assert failure is not None
     ended.outcome, ended.exit_code = Outcome.FAILED, failure.code
     ended.message = pod.progress.sequence.explain(failure, how_it_ended(failure.code))
+    read_error(ended, pod.error)
     ended.outputs = read_partial_outputs(attempt.spec, attempt.files, blobs)
     if len(attempt.pods) > 1:
         ended.message = f"replica {pod.number}: {ended.message}"

@@ -34,6 +34,7 @@ from penstock.backends.base import (
 from penstock.backends.local.function_table import FunctionTable
 from penstock.backends.local.worker_process import WorkerJob, WorkerProcess
 from penstock.backends.local.worker_protocol import FunctionSpec, WorkerCall
+from penstock.backends.own_error import outcome_of
 from penstock.backends.processes import ProcessWatch, kill_group, signal_name
 from penstock.graph.model import Function, Outcome, Step
 
@@ -343,8 +344,16 @@ def _ended(id: str, result: Any, seconds: float, log: tuple[LogPart, ...]) -> At
     if type(result) is dict:
         return AttemptEnded(id=id, outcome=Outcome.SUCCEEDED, outputs=result, seconds=seconds, log=log)
     outcome, _, exception, message, trace = result
+    found, invalid = outcome_of(outcome)
     return AttemptEnded(
-        id=id, outcome=Outcome(outcome), exception=exception, message=message, traceback=trace, seconds=seconds, log=log
+        id=id,
+        outcome=found,
+        exception=exception,
+        message=message,
+        traceback=trace,
+        invalid=invalid,
+        seconds=seconds,
+        log=log,
     )
 
 

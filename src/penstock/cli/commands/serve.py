@@ -63,19 +63,20 @@ def serve(
 
 
 @click.command()
+@click.option("--until-idle", is_flag=True, help="End when there is nothing left to do. One of these for each home.")
 @options.jobs
 @options.quiet
-def worker(jobs: int | None, quiet: bool) -> None:
+def worker(until_idle: bool, jobs: int | None, quiet: bool) -> None:
     """Execute runs that were submitted to a server, until it is told to end.
 
     Any number of workers may share a store: a run has one of them at a time, and queues decide what starts. A worker that dies loses
     nothing: the next one goes on with its runs.
 
     Ctrl-C once lets running tasks finish and leaves the rest to other workers; twice ends them now."""
-    from penstock.cli.serving import work
+    from penstock.cli.serving import work, work_until_idle
     from penstock.settings import read
 
-    work(read(jobs=jobs), quiet)
+    (work_until_idle if until_idle else work)(read(jobs=jobs), quiet)
 
 
 @click.group()
@@ -102,7 +103,7 @@ def token() -> None:
     "scopes",
     multiple=True,
     metavar="PART",
-    help="Only for this part of the API: runs, queues, cluster, records, verbs, files, people, server, store (what commands with --server read). Pages want a token without scopes.",
+    help="Only for this part of the API: runs, payloads, queues, cluster, records, verbs, files, people, server, store (what commands with --server read). Pages want a token without scopes.",
 )
 @options.output
 def create(

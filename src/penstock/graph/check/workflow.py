@@ -17,6 +17,7 @@ from penstock.graph.check.storage import check_locks
 from penstock.graph.check.values import check_value
 from penstock.graph.limits import NAME, VARIABLE
 from penstock.graph.model import ENOUGH_OF, JUDGED_BY, MISSING, Output, Parameter, expressions
+from penstock.graph.payload_paths import Parts, parse_path
 
 
 def _name(context: Context) -> None:
@@ -117,6 +118,31 @@ def _enough(context: Context) -> None:
         context.report("P201", f"there is no step {name!r}", fix, "enough.steps")
 
 
+def _payload(context: Context) -> None:
+    identity = context.workflow.payload
+    if identity is None:
+        return
+    known = [param.name for param in context.workflow.params]
+    if identity.param not in known:
+        fix = f"name the parameter that is the payload.{nearest(identity.param, known)}"
+        context.report("P510", f"there is no parameter {identity.param!r}", fix, "payload.param")
+    if not 0 <= identity.version < 1 << 53:
+        context.report("P510", f"version {identity.version} is out of range", "count up from 1", "payload.version")
+    seen: dict[Parts, str] = {}
+    for kind, paths in (("include", identity.include), ("exclude", identity.exclude)):
+        for number, text in enumerate(paths):
+            where = f"payload.{kind}[{number}]"
+            try:
+                path = parse_path(text)
+            except ValueError as error:
+                context.report("P511", f"{text!r}: {error}", "write a path such as .features[].id", where)
+                continue
+            if path.parts in seen:
+                fix = "leave one of them out"
+                context.report("P511", f"{text!r} stands in {seen[path.parts]} already", fix, where)
+            seen[path.parts] = kind
+
+
 RULES: Final[tuple[Callable[[Context], None], ...]] = (
     _name,
     _parameters,
@@ -124,5 +150,6 @@ RULES: Final[tuple[Callable[[Context], None], ...]] = (
     _steps,
     _outputs,
     _settings,
+    _payload,
     check_order,
 )

@@ -19,7 +19,7 @@ from penstock.server.pages.site import TONES, page
 from penstock.server.remembered import Remembered
 from penstock.service import prices
 from penstock.service.amounts import hours, money, resource_hours
-from penstock.service.run_records import seconds_of, state_of
+from penstock.service.run_records import plain_params, seconds_of, state_of
 from penstock.service.views.comparison import RunDiff
 from penstock.service.views.flows import definition, flow, page_of_flows
 from penstock.service.views.plan_rows import PEAKS, RESERVATIONS, STEPS, peak_rows, reservation_rows, step_rows
@@ -57,7 +57,7 @@ async def list_flows(request: Request, find: Text = "", cursor: Text = "") -> Re
 async def show_flow(request: Request, name: str) -> Response:
     def look(store: Store) -> dict[str, Any]:
         view, workflow = flow(store, name)
-        plan = make(workflow, view.run.params)
+        plan = make(workflow, plain_params(view.run))
         rows = step_rows(plan)
         about = definition(workflow)
         return {

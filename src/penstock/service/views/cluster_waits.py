@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.graph.model import Workflow
-from penstock.service.run_records import workflow_of
+from penstock.service.run_records import plain_params, workflow_of
 from penstock.service.views.outline import Outline
 from penstock.service.views.reservation_steps import steps_of
 from penstock.service.views.wait_history import KINDS, past_waits
@@ -37,7 +37,7 @@ def cluster_waits(
     found = []
     for wait in still:
         reason = {name: value for name, value in wait.reasons[-1].items() if name != "at"}
-        steps = steps_of(workflow, run.params, wait.path, outline)
+        steps = steps_of(workflow, plain_params(run), wait.path, outline)
         pods, asks, priority = reason.pop("pods", 0), reason.pop("asks", {}), reason.pop("priority", 0)
         replicas = {step.replicas for path in steps if (step := step_at(workflow, path)) is not None}
         tasks = int(pods) // (replicas.pop() if len(replicas) == 1 else 1)

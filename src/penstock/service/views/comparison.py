@@ -9,7 +9,7 @@ from typing import Any
 from penstock.plan.diff import PlanDiff, diff
 from penstock.plan.make import make
 from penstock.service import parameters
-from penstock.service.run_records import seconds_of, workflow_of
+from penstock.service.run_records import plain_params, seconds_of, workflow_of
 from penstock.service.sizing import sized
 from penstock.service.views.listing import run_data
 from penstock.service.views.runs import RunView, overview
@@ -69,7 +69,7 @@ class RunDiff:
 
 
 def compare(store: Store, a: RunRecord, b: RunRecord, settings: Settings) -> RunDiff:
-    plans = [make(workflow_of(store, run), run.params) for run in (a, b)]
+    plans = [make(workflow_of(store, run), plain_params(run)) for run in (a, b)]
     before, after = overview(store, a, settings), overview(store, b, settings)
     old, new = before.outline.by_path, after.outline.by_path
     steps = []
@@ -93,9 +93,9 @@ def compare_file(store: Store, a: RunRecord | str, b: RunRecord | str, given: Se
         if isinstance(one, str):
             workflow = load(one)
             known = {param.name for param in workflow.params}
-            params = {name: value for name, value in recorded.params.items() if name in known}
+            params = {name: value for name, value in plain_params(recorded).items() if name in known}
             params = {**params, **parameters.parse(workflow, given)}
             plans.append(make(sized(workflow, params, read().scheduler).workflow, params))
         else:
-            plans.append(make(workflow_of(store, one), one.params))
+            plans.append(make(workflow_of(store, one), plain_params(one)))
     return diff(*plans)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.graph.model import Workflow
 from penstock.service import wording
 from penstock.service.amounts import added
-from penstock.service.run_records import owner_alive, workflow_of
+from penstock.service.run_records import owner_alive, plain_params, workflow_of
 from penstock.service.task_states import ENDED
 from penstock.service.views.outline import Outline
 from penstock.service.views.reservation_steps import steps_of
@@ -76,7 +76,7 @@ def queue_waits(
             {resource: amount * podset.count for resource, amount in podset.requests.items()}
             for podset in workload.podsets
         )
-        steps = steps_of(workflow, run.params, name, outline)
+        steps = steps_of(workflow, plain_params(run), name, outline)
         tasks = 0 if not steps else sum(podset.count for podset in workload.podsets) // _replicas(outline, steps)
         if name in found:
             found[name].tasks += tasks

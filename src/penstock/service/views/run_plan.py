@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.plan.make import Plan, make
-from penstock.service.run_records import find, workflow_of
+from penstock.service.run_records import find, plain_params, workflow_of
 from penstock.service.views.comparison import RunDiff, compare
 from penstock.settings import Settings
 from penstock.store.records import RunRecord
@@ -39,4 +39,4 @@ def run_plan(store: Store, run: RunRecord, against: str, settings: Settings) -> 
     later = [one for one in store.runs.newest(limit=OTHERS, workflow=run.workflow) if one.number > run.number]
     other = find(store, against) if against else (before[0] if before else None)
     difference = None if other is None else compare(store, other, run, settings)
-    return RunPlan(run, make(workflow_of(store, run), run.params), [*later, *before], difference)
+    return RunPlan(run, make(workflow_of(store, run), plain_params(run)), [*later, *before], difference)

@@ -38,7 +38,7 @@ ROWS = 500
 """Rows in one INSERT: its JSON may not pass 256 MB."""
 TYPES = {
     **dict.fromkeys(("run", "seq", "attempt", "number", "version", "held", "most", "rank", "width"), "bigint"),
-    **dict.fromkeys(("at", "started", "ended", "created"), "float8"),
+    **dict.fromkeys(("at", "started", "ended", "created", "next_at"), "float8"),
 }
 """Of columns that are written many rows at a time, where it is not text."""
 MIGRATION = 0x70656E73746F636B
@@ -86,7 +86,7 @@ class Postgres:
     def rows(self, name: str, args: Sequence[Any] = ()) -> list[Row]:
         sql = self._sql[name]
         # Of lists with filters the best way depends on the values: a plan that is kept for all of them reads every run.
-        prepare = False if name.startswith("runs_page") else None
+        prepare = False if name.startswith(("runs_page", "runs_ended", "payloads_")) else None
         return self._read(lambda: self._db.execute(sql, args, prepare=prepare).fetchall())
 
     def within(self, name: str, keys: Sequence[Any], *rest: Any) -> list[Row]:
