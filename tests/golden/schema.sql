@@ -8,6 +8,7 @@ CREATE INDEX origins_by_root ON origins (root, run);
 CREATE INDEX outbox_by_run ON outbox (run, number);
 CREATE INDEX outbox_by_state ON outbox (state, next_at);
 CREATE INDEX outbox_due ON outbox (kind, state, next_at);
+CREATE INDEX payload_waits_by_run ON payload_waits (run, task, attempt);
 CREATE INDEX payloads_by_run ON payloads (run);
 CREATE INDEX queue_series_by_age ON queue_series (width, at);
 CREATE INDEX run_usage_by_end ON run_usage (ended);
@@ -115,6 +116,13 @@ CREATE TABLE payload_events (
     kind TEXT NOT NULL,
     data TEXT NOT NULL,
     PRIMARY KEY (payload, seq)
+) WITHOUT ROWID;
+CREATE TABLE payload_waits (
+    payload TEXT NOT NULL,
+    run BIGINT NOT NULL,
+    task TEXT NOT NULL,
+    attempt BIGINT NOT NULL,
+    PRIMARY KEY (payload, run, task, attempt)
 ) WITHOUT ROWID;
 CREATE TABLE payloads (
     id TEXT PRIMARY KEY,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.artifacts.values import loads
 from penstock.backends.base import AttemptEnded, AttemptSpec
 from penstock.engine.active_run import TIMED_OUT, ActiveRun, Execution, execution
+from penstock.engine.follow import PAYLOAD_WAIT, row_key
 from penstock.engine.journal import Journal
 from penstock.engine.steps import Task
 from penstock.engine.timers import TurnTimers
@@ -22,7 +23,7 @@ from penstock.engine.values import given_seconds
 from penstock.expressions.evaluate import EvaluationError, evaluate
 from penstock.expressions.secret import TOKEN, URL, Secret, joined
 from penstock.graph import model
-from penstock.graph.model import Answer, Outcome, Pod
+from penstock.graph.model import Answer, Outcome, Pod, Step, Suspend
 from penstock.graph.stored import Stored
 from penstock.store.answers import digest_of, token_of
 from penstock.store.records import AnswerRow
@@ -36,6 +37,11 @@ AGAIN: Final = 1.0
 """Seconds before the store is asked again when it was away."""
 LONGEST: Final = 86400.0
 """Seconds of one timer: the wall clock is looked at in between."""
+
+
+def waits_for_payloads(step: Step) -> bool:
+    return isinstance(step.action, Suspend) and step.action.payloads is not None
+
 
 Finish = Callable[[ActiveRun, Task, AttemptEnded], None]
 
@@ -63,7 +69,8 @@ class AnswerDesk:
         self._key = b""
 
     def concern(self, run: ActiveRun, task: Task) -> bool:
-        return task.step.answer is not None and self._store is not None and not run.dry
+        asks = task.step.answer is not None or waits_for_payloads(task.step)
+        return asks and self._store is not None and not run.dry
 
     # -- the token ----------------------------------------------------------------------------------------------------
 
@@ -148,9 +155,14 @@ class AnswerDesk:
         if report.log:
             ran["log"] = report.log
         limits = {name: value for name, value in (("within", within), ("heartbeat", heartbeat)) if value}
-        run.note("task.suspended", task.path, {"attempt": task.attempt, "answer": True, **limits, "ran": ran})
+        if waits_for_payloads(task.step):
+            said: dict[str, Any] = {"payloads": len(task.action.payloads)}  # type: ignore[union-attr]
+        else:
+            said = {"ran": ran}
+        run.note("task.suspended", task.path, {"attempt": task.attempt, "answer": True, **limits, **said})
         info = (
             {"answer": True, **limits}
+            | ({"payloads": said["payloads"]} if "payloads" in said else {})
             | ({"until": until} if until else {})
             | ({"log": report.log} if report.log else {})
         )
@@ -159,6 +171,25 @@ class AnswerDesk:
         execution(task).ran = ran
         run.prompts[task.path] = f"{task.path} waits for an answer"
         self._arm(run, task, min(until or float("inf"), now + heartbeat if heartbeat else float("inf")))
+
+    def wait_for_payloads(self, run: ActiveRun, task: Task) -> None:
+        """The answer is how they have ended. A courier looks at them once this is recorded, and whenever one of them ends."""
+        action = task.action
+        assert isinstance(action, Suspend)
+        wanted = action.payloads
+        if not isinstance(wanted, tuple | list) or not all(isinstance(one, str) for one in wanted):
+            run.not_succeeded(task, "errored", {"message": "what it waits for is no list of identities of payloads"})
+            return
+        task.attempt += 1
+        execution(task).started = self._now()
+        who = (run.number, task.path, task.attempt)
+        batch = self._journal.batch
+        batch.asked.append((digest_of(self._token(run, task)), *who))
+        batch.waited += [(one, *who) for one in dict.fromkeys(wanted)]
+        self._wait(run, task, AttemptEnded(id="", outcome=Outcome.SUCCEEDED), action.duration or 0.0, 0.0)
+        key = row_key(f"{run.record.id}/{task.path}", task.attempt)
+        data = json.dumps({"task": task.path, "attempt": task.attempt})
+        batch.outbox.append((run.number, run.seq, PAYLOAD_WAIT, data, key, self._now(), self._now()))
 
     def _arm(self, run: ActiveRun, task: Task, limit: float) -> None:
         own: Execution = execution(task)
@@ -189,7 +220,10 @@ class AnswerDesk:
         if row is None:
             self._arm(run, task, self._now() + AGAIN)
         elif row.state == "answered":
-            self._over(run, task, _as_answered(row, AttemptEnded(id="", outcome=Outcome.SUCCEEDED)))
+            found = _as_answered(row, AttemptEnded(id="", outcome=Outcome.SUCCEEDED))
+            if waits_for_payloads(task.step):
+                found.outputs = {output.name: found.outputs["payloads"] for output in task.step.outputs}
+            self._over(run, task, found)
         elif row.state == "expired" or (row.limit <= self._now() and self._expire(row)):
             self._over(run, task, self._late(task, row))
         elif row.limit <= self._now():

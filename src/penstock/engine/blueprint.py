@@ -520,6 +520,8 @@ def _plain_action(action: Action) -> dict[str, Any]:
 class Blueprint:
     """One workflow: its steps by number in topological order, the exit handlers last."""
 
+    awaiting = False
+    """Some step waits for payloads."""
     locking = False
     """Of the root: something in it needs a lock."""
     sharing = False
@@ -566,6 +568,11 @@ def blueprints(workflow: Workflow, links: Mapping[str, Links]) -> Blueprint:
             if isinstance(plan.step.action, Nested):
                 _tie(plan, made[plan.step.action.name])
     every = (workflow, *workflow.definitions)
+    root.awaiting = any(
+        isinstance(step.action, Suspend) and step.action.payloads is not None
+        for one in every
+        for step in (*one.steps, *one.on_exit)
+    )
     root.locking = any(one.locks or any(step.locks for step in (*one.steps, *one.on_exit)) for one in every)
     root.sharing = any(
         mount.scope == "run" for one in every for step in (*one.steps, *one.on_exit) for mount in step.mounts

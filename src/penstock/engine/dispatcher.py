@@ -430,6 +430,9 @@ class Dispatcher:
         """`logged`: it was suspended before this engine took the run over."""
         action = task.action
         assert isinstance(action, Suspend)
+        if self.answers.concern(run, task):
+            self.answers.wait_for_payloads(run, task)
+            return
         own = execution(task)
         try:
             left = 0.0 if run.dry else _seconds(action, self._now())

@@ -168,12 +168,16 @@ class Resource:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspend:
     """Waits for a person, for `duration` seconds, or `until` a time such as 2026-11-19T08:00:00Z. If the time comes first, the
-    outputs have their defaults."""
+    outputs have their defaults.
+
+    With `payloads`, a list of identities, it waits until the work on all of them has ended: its output is {id: {state, run, outputs}}. After
+    `duration` seconds it fails with a TimeoutError."""
 
     kind: ClassVar[str] = "suspend"
     duration: float | None = None
     until: Value = None
     message: Value = ""
+    payloads: Value = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -538,8 +542,8 @@ def action_values(action: Action) -> Iterator[tuple[str, Value]]:
             yield from (("image", image), ("env", env))
         case Resource(manifest=manifest):
             yield ("manifest", manifest)
-        case Suspend(message=message, until=until):
-            yield from (("message", message), ("until", until))
+        case Suspend(message=message, until=until, payloads=payloads):
+            yield from (("message", message), ("until", until), ("payloads", payloads))
         case Http(url=url, headers=headers, body=body):
             yield from (("url", url), ("headers", headers), ("body", body))
         case Pod(parts=parts):

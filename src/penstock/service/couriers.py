@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.service.outbox.courier import Courier, Delivery
+from penstock.service.payloads.waits import BegunWaits, EndedPayloads
 from penstock.settings import Settings
 
 Execute = Callable[[int], None]
@@ -13,7 +14,7 @@ Execute = Callable[[int], None]
 
 def deliveries(settings: Settings, execute: Execute | None) -> list[Delivery]:
     """One for each kind of row."""
-    return []
+    return [BegunWaits(), EndedPayloads()]
 
 
 class Couriers:

@@ -87,7 +87,8 @@ def _wait(found: WaitReport, wait: Wait, now: float) -> Said:
         case "answer":
             verb = f"has waited{since}" if since else "waits"
             end = f", until {wording.clock(reason['until'])} at most" if reason.get("until") else ""
-            text = f"{tasks} {verb} for an answer{end}."
+            what = plural(reason["payloads"], "payload") if reason.get("payloads") else "an answer"
+            text = f"{tasks} {verb} for {what}{end}."
         case "somebody":
             verb = f"has waited{since}" if since else "waits"
             end = "" if message.endswith(("?", "!", ".")) else "."

@@ -57,6 +57,18 @@ class AnswerRepository:
     def of(self, run: int, task: str, attempt: int) -> AnswerRow | None:
         return next(map(_answer, self._db.rows("answer_of", (run, task, attempt))), None)
 
+    def waiting_for(self, payload: str) -> list[tuple[int, str, int]]:
+        """The attempts that are answered when this payload, and others perhaps, have ended: (run, task, attempt)."""
+        return [(run, task, attempt) for run, task, attempt in self._db.rows("payload_waiters", (payload,))]
+
+    def payloads_of(self, run: int, task: str, attempt: int) -> list[str]:
+        """What the attempt waits for."""
+        return [row[0] for row in self._db.rows("waited_payloads", (run, task, attempt))]
+
+    def forget_payloads(self, run: int, task: str, attempt: int) -> None:
+        """It does not wait for them any more."""
+        self._session.transact(lambda: self._db.write("drop_payload_waits", (run, task, attempt)))
+
     def give(self, row: AnswerRow, data: dict[str, Any], now: float, order: bool) -> bool:
         """The answer, and the request to the engine that waits for it; with `order`, the next free worker goes on with the run. False: there
         is one already, or it is too late."""

@@ -38,6 +38,7 @@ class Maintenance:
             "gc_outbox",
             "gc_origin",
             "gc_answers",
+            "gc_payload_waits",
             "gc_payload_events",
             "gc_payload",
             "gc_workloads",

@@ -582,3 +582,18 @@ DELETE FROM answers WHERE run = ?
 
 -- name: add_meta
 INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING
+
+-- name: put_payload_wait
+INSERT INTO payload_waits (payload, run, task, attempt) VALUES (?, ?, ?, ?) ON CONFLICT (payload, run, task, attempt) DO NOTHING
+
+-- name: payload_waiters
+SELECT run, task, attempt FROM payload_waits WHERE payload = ? ORDER BY run, task, attempt
+
+-- name: waited_payloads
+SELECT payload FROM payload_waits WHERE run = ? AND task = ? AND attempt = ? ORDER BY payload
+
+-- name: drop_payload_waits
+DELETE FROM payload_waits WHERE run = ? AND task = ? AND attempt = ?
+
+-- name: gc_payload_waits
+DELETE FROM payload_waits WHERE run = ?

@@ -302,6 +302,8 @@ class WriteBatch:
     """(digest of a token, run, task, attempt): the attempt may be answered, see answers."""
     awaited: list[tuple[float, float, float, int, str, int]] = field(default_factory=list)
     """(until, heartbeat, beat, run, task, attempt): it waits for the answer."""
+    waited: list[tuple[str, int, str, int]] = field(default_factory=list)
+    """(payload, run, task, attempt): the answer is how these have ended."""
     handled: list[int] = field(default_factory=list)
     """Numbers of requests that are done with."""
     workloads: dict[str, tuple[str, int, int, str, str, str]] = field(default_factory=dict)
@@ -323,6 +325,7 @@ class WriteBatch:
             or self.outbox
             or self.asked
             or self.awaited
+            or self.waited
             or self.handled
             or self.workloads
             or self.queue_use
@@ -340,6 +343,7 @@ class WriteBatch:
         self.outbox = [row for row in self.outbox if row[0] not in numbers]
         self.asked = [row for row in self.asked if row[1] not in numbers]
         self.awaited = [row for row in self.awaited if row[3] not in numbers]
+        self.waited = [row for row in self.waited if row[1] not in numbers]
         self.workloads = {key: row for key, row in self.workloads.items() if row[2] not in numbers}
 
     def clear(self) -> None:
@@ -355,6 +359,7 @@ class WriteBatch:
             self.outbox,
             self.asked,
             self.awaited,
+            self.waited,
             self.handled,
             self.workloads,
             self.queue_use,

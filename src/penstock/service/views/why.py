@@ -235,7 +235,7 @@ def _task_waits(store: Store, run: RunRecord, rows: Iterable[TaskRow]) -> list[W
             due = _due(store, run) if due is None else due
             until = {"until": due[row.task]} if row.task in due else {}
             if row.state == "suspended" and row.info.get("answer"):
-                kind, until = "answer", {"until": row.info["until"]} if row.info.get("until") else {}
+                kind, until = "answer", {name: row.info[name] for name in ("until", "payloads") if row.info.get(name)}
             else:
                 kind = "retry" if row.state == "retrying" else "time" if until else "somebody"
             wait = Wait(row.task, kind, row.started, {**message, **until})

@@ -14,3 +14,13 @@ CREATE TABLE answers (
     data TEXT NOT NULL DEFAULT '{}'
 );
 CREATE UNIQUE INDEX answers_by_attempt ON answers (run, task, attempt);
+
+-- Which payloads an attempt waits for.
+CREATE TABLE payload_waits (
+    payload TEXT NOT NULL,
+    run BIGINT NOT NULL,
+    task TEXT NOT NULL,
+    attempt BIGINT NOT NULL,
+    PRIMARY KEY (payload, run, task, attempt)
+) $WITHOUT_ROWID;
+CREATE INDEX payload_waits_by_run ON payload_waits (run, task, attempt);
