@@ -112,6 +112,19 @@ def test_the_exit_code_of_the_command_is_its_failure(at: Callable[[Story], None]
     assert (ended.outcome, ended.exit_code, ended.message) == (Outcome.FAILED, code, f"exit code {code}")
 
 
+def test_the_error_that_a_command_writes_is_its_own(at: Callable[[Story], None]) -> None:
+    text = """printf '{"error": "BadScene", "message": "no bbox", "invalid": true}' >$PENSTOCK_ERROR; exit 7"""
+    found: list[AttemptEnded] = []
+
+    async def story(playing: Play) -> None:
+        found.append(await playing.one(spec_of(shell(text))))
+
+    at(story)
+    [ended] = found
+    assert (ended.outcome, ended.exit_code, ended.invalid) == (Outcome.FAILED, 7, True)
+    assert (ended.exception, ended.message) == ("BadScene", "BadScene: no bbox")
+
+
 def test_a_command_that_a_signal_ends_says_which(at: Callable[[Story], None]) -> None:
     ended, _ = one(at, shell("sh -c 'kill -9 $$'; exit $?"))
     assert (ended.outcome, ended.exit_code) == (Outcome.FAILED, 137)
@@ -392,7 +405,7 @@ def test_a_tool_that_is_broken_says_so_itself(tmp_path: Path, monkeypatch: pytes
 def test_an_image_that_is_not_there_is_an_error(at: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_CONTAINER_OPTIONS", "--pull=never")
     ended, text = one(at, shell("true", image="localhost/nowhere:9"))
-    assert (ended.outcome, ended.exit_code) == (Outcome.ERRORED, None)
+    assert (ended.outcome, ended.exit_code, ended.cause) == (Outcome.ERRORED, None, "ImagePullError")
     assert ended.message.startswith("podman: ") and "localhost/nowhere:9" in ended.message
     assert "localhost/nowhere:9" in text
 

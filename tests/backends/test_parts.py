@@ -59,7 +59,7 @@ def test_replicas_get_their_number_and_their_logs() -> None:
 def test_a_step_of_another_system_starts_at_the_root(tmp_path: Path) -> None:
     assert starts_at_root(spec_of(script(), working_directory="/"))
     assert not starts_at_root(spec_of(script(), working_directory="/home"))
-    assert penstock_env(spec_of(script()), context(tmp_path), 0, "/out")["PENSTOCK_OUTPUTS"] == "/out"
+    assert penstock_env(spec_of(script()), context(tmp_path), 0, "/out", "/e")["PENSTOCK_ERROR"] == "/e"
 
 
 # -- the host ------------------------------------------------------------------------------------------------------------

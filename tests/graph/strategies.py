@@ -57,6 +57,7 @@ from penstock.graph.model import (
     Output,
     Parameter,
     Part,
+    PayloadIdentity,
     Placement,
     Pod,
     Resource,
@@ -461,6 +462,15 @@ steps = st.builds(
 )
 
 
+payload_identities = st.builds(
+    PayloadIdentity,
+    param=names | anything,
+    include=st.lists(st.sampled_from([".", ".a", ".a[].id"]) | anything, max_size=2).map(tuple),
+    exclude=st.lists(st.sampled_from([".a", '."b c"']) | anything, max_size=2).map(tuple),
+    version=st.integers(-1, 1 << 60),
+)
+
+
 def _workflows(definitions: st.SearchStrategy[tuple[Workflow, ...]]) -> st.SearchStrategy[Workflow]:
     return st.builds(
         Workflow,
@@ -481,6 +491,7 @@ def _workflows(definitions: st.SearchStrategy[tuple[Workflow, ...]]) -> st.Searc
             st.builds(Enough, steps=st.lists(names, max_size=2).map(tuple), of=st.sampled_from(ENOUGH_OF) | anything),
         ),
         locks=_mostly((), st.lists(locks, max_size=2).map(tuple)),
+        payload=_mostly(None, payload_identities),
         extra=_mostly({}, mappings),
         definitions=definitions,
         labels=_mostly({}, labels),
@@ -516,6 +527,7 @@ ALL_CLASSES = (
     Pod,
     Part,
     Enough,
+    PayloadIdentity,
     EnoughTasks,
     Lock,
     Mount,

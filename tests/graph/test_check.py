@@ -37,6 +37,7 @@ from penstock.graph.model import (
     Output,
     Parameter,
     Part,
+    PayloadIdentity,
     Pod,
     Resource,
     Retry,
@@ -307,6 +308,29 @@ BAD: list[tuple[str, str, Workflow]] = [
     ("P233", "enough.of", flow(step("a"), enough=Enough(steps=("a",), of="most"))),
     ("P201", "enough.steps", flow(step("a"), enough=Enough(steps=("b",)))),
     ("P106", "enough.steps", flow(step("a"), enough=Enough(steps=()))),
+    ("P510", "payload.param", flow(step(), payload=PayloadIdentity(param="nope"))),
+    (
+        "P510",
+        "payload.version",
+        flow(step(), params=(Parameter(name="p"),), payload=PayloadIdentity(param="p", version=-1)),
+    ),
+    (
+        "P511",
+        "payload.include[1]",
+        flow(step(), params=(Parameter(name="p"),), payload=PayloadIdentity(param="p", include=(".a", "features[]"))),
+    ),
+    (
+        "P511",
+        "payload.exclude[0]",
+        flow(step(), params=(Parameter(name="p"),), payload=PayloadIdentity(param="p", exclude=(".a[0]",))),
+    ),
+    (
+        "P511",
+        "payload.exclude[0]",
+        flow(
+            step(), params=(Parameter(name="p"),), payload=PayloadIdentity(param="p", include=(".a",), exclude=(".a?",))
+        ),
+    ),
     ("P231", "locks[0].limit", flow(step(), locks=(Lock(name="l", limit=0),))),
     ("P203", "locks[1].name", flow(step(), locks=(Lock(name="l"), Lock(name=E("params.nope"))))),
     ("P204", "locks[0].name", flow(gives(), locks=(Lock(name=E("steps.b.outputs.x")),))),
@@ -373,7 +397,7 @@ def test_one_mistake_is_one_problem_at_its_place(code: str, where: str, workflow
 
 def test_every_code_has_a_case_and_an_explanation() -> None:
     folder = Path(inspect.getfile(check)).parent
-    used = {code for one in folder.glob("*.py") for code in re.findall(r'"(P[12]\d\d)"', one.read_text())}
+    used = {code for one in folder.glob("*.py") for code in re.findall(r'"(P[125]\d\d)"', one.read_text())}
     assert used == {code for code, _, _ in BAD}
     assert used <= EXPLAINED
 

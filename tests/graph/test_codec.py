@@ -40,6 +40,7 @@ from penstock.graph.model import (
     Output,
     Parameter,
     Part,
+    PayloadIdentity,
     Placement,
     Pod,
     Resource,
@@ -77,6 +78,7 @@ ONE: dict[type, Any] = {
     Lock: Lock(name="l", limit=2),
     Answer: Answer(within=60, heartbeat=5, within_by=Y, heartbeat_by=Y, token_as=Y),
     Enough: Enough(steps=("a",), of="any"),
+    PayloadIdentity: PayloadIdentity(param="p", include=(".a",), exclude=(".b",), version=2),
     Mount: Mount(name="m", path="/m", scope="run", sub_path="a", files={"f": "text"}, read_only=True),
     Part: Part(
         name="p",
@@ -142,6 +144,7 @@ ONE[Workflow] = Workflow(
     fail_fast=True,
     judged_by="leaves",
     enough=ONE[Enough],
+    payload=ONE[PayloadIdentity],
     locks=(ONE[Lock],),
     extra={"argo": {"a": 1}},
     definitions=(Workflow(name="inner"),),
@@ -167,6 +170,7 @@ TWO: dict[type, Any] = {
     Toleration: Toleration(key="l", operator="Equal", value="w", effect="NoExecute", seconds=6),
     Cache: Cache(enabled=True, version="2", ttl=61, key="k"),
     Enough: Enough(steps=("a", "b"), of="all"),
+    PayloadIdentity: PayloadIdentity(param="q", include=(".a", ".c"), exclude=(), version=3),
     Lock: Lock(name=X, limit=3),
     Answer: Answer(within=61, heartbeat=6.5, within_by=X, heartbeat_by=X, token_as=X),
     Mount: Mount(name="n", path="/n", scope="given", sub_path=X, files={"f": X}, read_only=False),
@@ -232,6 +236,7 @@ TWO[Workflow] = Workflow(
     fail_fast=False,
     judged_by="handled",
     enough=TWO[Enough],
+    payload=TWO[PayloadIdentity],
     locks=(TWO[Lock],),
     extra={"argo": {"a": 1.0}},
     definitions=(),
@@ -278,6 +283,8 @@ def host(thing: Any) -> tuple[Workflow, str]:
             return with_step(".cache", cache=thing)
         case Enough():
             return Workflow(name="w", steps=(base,), enough=thing), "enough"
+        case PayloadIdentity():
+            return Workflow(name="w", steps=(base,), payload=thing), "payload"
         case Lock():
             return with_step(".locks[0]", locks=(thing,))
         case Answer():

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -169,11 +173,41 @@ def test_t1_4_the_first_failure_that_nobody_dealt_with_is_the_error_of_the_run(
 
 def test_t1_4_an_exception_keeps_its_type_and_message(tmp_path: Path) -> None:
     graph = ingest.graph
-    plain = codec.from_data({**codec.to_data(graph), "steps": [
-        {key: value for key, value in one.items() if key != "retry"} for one in codec.to_data(graph)["steps"]
-    ]})  # fmt: skip
+    data = codec.to_data(graph)
+    data["steps"] = [{key: value for key, value in one.items() if key != "retry"} for one in data["steps"]]
+    plain = codec.from_data(data)
     _, run = submitted(settings_at(tmp_path), plain, {"id": "broken"}, on={"function": "inline"})
     assert run.error == "RuntimeError: disk on fire" and not run.invalid
+
+
+def test_t1_4_the_error_is_the_same_when_another_engine_goes_on(tmp_path: Path) -> None:
+    settings = settings_at(tmp_path)
+    mark = tmp_path / "mark"
+    graph = text(f"""
+steps:
+- {{name: first, tolerates: [failed], script: {{source: exit 9}}}}
+- {{name: a, needs: [{{step: first, outcomes: [failed]}}], script: {{source: exit 65}}}}
+- {{name: b, script: {{source: "while ! test -e {mark}; do sleep 0.05; done"}}}}
+""")
+    sender = PayloadSender(graph, settings, {}, worker=False)
+    sender.submit(PayloadRequest(payload={"id": 1}))
+    sender.close()
+    env = {**os.environ, "PENSTOCK_HOME": str(settings.home)}
+    worker = subprocess.Popen([sys.executable, "-m", "penstock", "worker", "-q"], env=env)
+    with stores.open_existing(settings) as store:
+        until = time.monotonic() + 60
+        while not any(one.kind == "task.failed" and one.task == "a" for one in store.runs.events(1)):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+    worker.kill()
+    worker.wait()
+    mark.touch()
+    host = Host(settings)
+    assert runs.go_on(host, "ingest-1").wait(60)
+    host.close()
+    with stores.open_existing(settings) as store:
+        run = store.runs.by_number(1)
+    assert run is not None and (run.state, run.invalid, run.error) == ("failed", True, "failed: exit code 65")
 
 
 # -- T1.4: on a cluster -----------------------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import UserError
+from penstock.graph import codec
 from penstock.graph.model import PayloadIdentity
+from penstock.service.pasted import converted
 from penstock.service.payloads.canonical import NotCanonical, canonical
 from penstock.service.payloads.identity import counted, payload_id
 from penstock.store.sql import Store, open_store
@@ -243,3 +245,14 @@ def test_a_payload_may_not_be_too_deep() -> None:
         ids({"a": deep}, include=(".a",))
     while deep != 1:  # taken apart by hand: Python's own way is recursive
         deep = deep[0]
+
+
+@pytest.mark.parametrize("to", ["argo", "tekton"])
+def test_other_systems_know_no_payloads_and_that_is_said(to: str) -> None:
+    made = converted(codec.to_json(flow()), None, to)
+    assert [one.path for one in made.report.of("lost") if "payload" in one.path] == ["payload"]
+
+
+def test_what_identifies_a_payload_is_written_as_python() -> None:
+    text = converted(codec.to_json(flow(include=(".id",), version=3)), None, "python").text
+    assert "PayloadIdentity(" in text and ".id" in text

@@ -37,7 +37,7 @@ from penstock.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitOptions:
+class PayloadOptions:
     """What the options of `penstock submit` ask for."""
 
     given: Sequence[str] = ()
@@ -51,7 +51,7 @@ class SubmitOptions:
     worker: bool = True
 
 
-def submit_file(file: str, payload: str | None, options: SubmitOptions, settings: Settings, output: str) -> None:
+def submit_file(file: str, payload: str | None, options: PayloadOptions, settings: Settings, output: str) -> None:
     workflow = workflows.load(file)
     problems = errors_in(workflow)
     if problems:
@@ -84,7 +84,7 @@ def _submit_here(
     name: str,
     values: dict[str, Any],
     given: dict[str, Any],
-    options: SubmitOptions,
+    options: PayloadOptions,
     settings: Settings,
 ) -> dict[str, Any]:
     given["on"] = backends_if_allowed(settings, given["on"])

@@ -20,7 +20,7 @@ class SubmitPayload(Submit):
     label: str = Field("", max_length=200, description="What its sender calls it")
 
 
-class SubmittedPayload(BaseModel):
+class PayloadAnswer(BaseModel):
     payload: str = Field(description="Its id")
     run: str = Field(description="The run that works on it, or has")
     state: PayloadState
@@ -72,6 +72,6 @@ class Redrive(_Strict):
     dry_run: bool = False
 
 
-class Redriven(BaseModel):
+class RedrivenRuns(BaseModel):
     chosen: list[str] = Field(description="The runs that fit")
     started: list[str] = Field(description="What goes on now: of a payload a new run, otherwise the run itself")

@@ -71,7 +71,7 @@ class PayloadRepository:
         return self._session.transact(locked, repeatable=False)
 
     def order(self, run: int, now: float) -> None:
-        """A run that nobody executes has an order, so that a worker goes on with it: it may have been interrupted by hand."""
+        """A run that is not over has an order, so that a worker goes on with it if nobody does: it may have been retried by hand, and interrupted."""
 
         def work() -> None:
             if not self._db.rows("order_of", (run,)):

@@ -117,7 +117,6 @@ class PayloadRecord(NamedTuple):
 
 INVALID = "invalid"
 IN_FLIGHT = ("queued", "running")
-PAYLOAD_STATES = (*IN_FLIGHT, "succeeded", "failed", "cancelled", INVALID)
 
 
 class EndedRun(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.backends.kubernetes.outcome import Containers, Ended, Running, State, Waiting, judge, refused
+from penstock.backends.kubernetes.outcome import Containers, Ended, Running, State, Waiting, cause_of, judge, refused
 from penstock.graph.model import Outcome
 from tests.backends.kubernetes.pods import Dict, condition, ended, job, pod
 
@@ -49,6 +49,14 @@ def test_an_exit_code_comes_with_the_last_words() -> None:
     found = failed(containers={"main": ended(3, message="first\nno such table\n")})
     assert (found.outcome, found.exit_code, found.message) == (Outcome.FAILED, 3, "exit code 3: no such table")
     assert "SIGKILL" in failed(containers={"main": ended(137)}).message
+
+
+def test_the_error_that_a_container_writes_is_its_own() -> None:
+    said = '{"error": "BadScene", "message": "no bbox", "invalid": true}'
+    assert failed(containers={"main": ended(7, message=said)}).own_error == said
+    assert failed(containers={"main": ended(7, message='{"rows": 3}')}).own_error == ""
+    assert cause_of(failed(containers={"main": ended(137, "OOMKilled")})) == "OutOfMemory"
+    assert cause_of(failed(reason="Evicted")) == "NodeLost" and cause_of(failed(containers={"main": ended(1)})) == ""
 
 
 def test_the_replica_that_failed_first_is_named() -> None:

@@ -23,7 +23,7 @@ from penstock.backends.secrets.masked_log import MaskedLogs
 from penstock.graph.model import Part
 
 _TAIL = 8192
-_PULL = ("pull", "manifest unknown", "initializing source", "no such image", "short-name")
+_PULL = ("pull", "manifest unknown", "initializing source", "no such image", "image not known", "short-name")
 """One of these is in what the tools say of an image that they cannot fetch."""
 
 

@@ -61,10 +61,10 @@ def submit(
     cat scene.json | penstock submit ingest.py - --wait
 
     As JSON: {payload, run, state, attempt, created}. With --wait the exit code is 3 if the run has not succeeded."""
-    from penstock.cli.payloads import SubmitOptions, submit_file
+    from penstock.cli.payloads import PayloadOptions, submit_file
 
     settings = options.settings_for(server, jobs)
-    asked = SubmitOptions(
+    asked = PayloadOptions(
         given=given,
         asked={"replace": replace, "version": version, "label": label},
         submission={"queue": queue, "priority": priority},

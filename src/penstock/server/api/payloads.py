@@ -25,9 +25,9 @@ PayloadName = Annotated[str, Path(max_length=300, description="Its id, or a run 
 @router.post(
     "",
     dependencies=[needs("submitter", "submit payloads")],
-    response_model=models.SubmittedPayload,
+    response_model=models.PayloadAnswer,
     status_code=201,
-    responses=errors(409, 413) | {303: {"model": models.SubmittedPayload, "description": "Its run is there already"}},
+    responses=errors(409, 413) | {303: {"model": models.PayloadAnswer, "description": "Its run is there already"}},
 )
 async def submit_payload(request: Request, given: models.SubmitPayload) -> Any:
     """A payload has one run for each identity: it is answered with 201 if it is new, otherwise with 303 and the place of the run there is. What failed
@@ -84,7 +84,7 @@ async def list_payloads(
 @router.post(
     "/redrive",
     dependencies=[needs("operator", "drive runs again")],
-    response_model=models.Redriven,
+    response_model=models.RedrivenRuns,
     responses=errors(409),
 )
 async def redrive_runs(request: Request, given: models.Redrive) -> Any:

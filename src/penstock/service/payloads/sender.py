@@ -13,6 +13,7 @@ from penstock.service import stores
 from penstock.service.background import ensure_worker
 from penstock.service.payloads.identity import identity_of
 from penstock.service.payloads.submit import PayloadRequest, SubmittedPayload, submit
+from penstock.service.run_records import owner_alive
 from penstock.service.submission import Submission
 from penstock.settings import Settings
 
@@ -40,9 +41,16 @@ class PayloadSender:
     def submit(self, request: PayloadRequest) -> SubmittedPayload:
         """Raises UserError."""
         found = submit(self._store, self._blobs, self.workflow, request, self._prepared)
-        if self._worker and found.payload.run_state == "stopped":
+        if self._worker and self._needs_worker(found):
             ensure_worker(self._settings)
         return found
+
+    def _needs_worker(self, found: SubmittedPayload) -> bool:
+        """Is it in flight, and nobody executes it?"""
+        if found.payload.run_state != "running":
+            return found.payload.run_state == "stopped"
+        run = self._store.runs.by_number(found.payload.run)
+        return run is not None and owner_alive(self._store, run) is False
 
     def close(self) -> None:
         self._store.close()

@@ -27,7 +27,7 @@ from penstock.service.payloads.decide import REUSE, decide
 from penstock.service.payloads.identity import identity_of, payload_id
 from penstock.service.run_records import BY_REFERENCE
 from penstock.service.submission import Submission
-from penstock.store.records import Origin, PayloadRecord, RunRecord
+from penstock.store.records import IN_FLIGHT, Origin, PayloadRecord, RunRecord
 from penstock.store.sql import Store
 
 LABEL: Final = 200
@@ -93,7 +93,7 @@ def submit(
 
     known = store.payloads.find(id)
     if known is not None and why(known) == REUSE:
-        if known.run_state == "stopped":
+        if known.state in IN_FLIGHT:
             store.payloads.order(known.run, now)
         return SubmittedPayload(known, None)
     submission = prepare({**request.params, identity.param: request.payload})

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.engine.follow import PAYLOAD_ENDED, PAYLOAD_WAIT
 from penstock.service.run_records import owner_alive
-from penstock.store.outbox import OutboxEntry
+from penstock.store.outbox import DONE, OutboxEntry
 from penstock.store.records import FINAL, PayloadRecord
 from penstock.store.sql import Store
 
@@ -25,7 +25,7 @@ class BegunWaits:
     def deliver(self, store: Store, entries: Sequence[OutboxEntry]) -> None:
         for entry in entries:
             answer_if_ended(store, entry.run, entry.data["task"], entry.data["attempt"])
-            store.outbox.settle(entry, "done", entry.attempts + 1)
+            store.outbox.settle(entry, DONE, entry.attempts + 1)
 
 
 class EndedPayloads:
@@ -37,7 +37,7 @@ class EndedPayloads:
         for entry in entries:
             for run, task, attempt in store.answers.waiting_for(entry.data["payload"]):
                 answer_if_ended(store, run, task, attempt)
-            store.outbox.settle(entry, "done", entry.attempts + 1)
+            store.outbox.settle(entry, DONE, entry.attempts + 1)
 
 
 def answer_if_ended(store: Store, number: int, task: str, attempt: int) -> None:
