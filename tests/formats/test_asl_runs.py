@@ -302,7 +302,7 @@ def told(tokens: list[str], said: AnswerGiven, home: Path) -> Any:
 def test_a_task_token_is_answered_from_outside(said: AnswerGiven, ends: Any, tmp_path: Path) -> None:
     tokens: list[str] = []
     report = run_virtually(handed_over(), {}, **told(tokens, said, tmp_path))
-    assert report.state == "succeeded" and len(tokens[0]) == 43
+    assert report.state == "succeeded" and len(tokens[0]) == 64
     finish = next(order for order in report.backend.specs if order.step.name == "finish")
     assert finish.inputs["walk"]["end"]["output"] == ends
 

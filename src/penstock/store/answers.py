@@ -6,7 +6,6 @@ A token follows from the key of the store and the attempt: every engine can make
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import json
@@ -24,9 +23,9 @@ _KEY: Final = "answer-key"
 
 
 def token_of(key: bytes, run: int, created: float, task: str, attempt: int) -> str:
-    """256 bits, in letters that may stand in a URL."""
+    """256 bits, in digits and letters: in a URL and on a command line it is one word that begins with no dash."""
     text = json.dumps([run, repr(created), task, attempt])
-    return base64.urlsafe_b64encode(hmac.new(key, text.encode(), hashlib.sha256).digest()).decode().rstrip("=")
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def digest_of(token: str) -> str:
