@@ -9,6 +9,7 @@ import penstock
 
 PUBLIC = {
     "AnswerRule",
+    "Answer",
     "ArgoRunner",
     "Backoff",
     "BaseJob",

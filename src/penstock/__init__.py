@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.author.values import WorkflowParam
     from penstock.errors import InvalidInput, PenstockError
     from penstock.graph.callback import AnswerRule, Callback, CallbackRetry
-    from penstock.graph.model import Backoff, Cache, Outcome, PayloadIdentity, Retry, Toleration, Unit
+    from penstock.graph.model import Answer, Backoff, Cache, Outcome, PayloadIdentity, Retry, Toleration, Unit
     from penstock.runners.base import RunFailed
     from penstock.runners.client import Client
     from penstock.runners.clusters import ArgoRunner, JobSetRunner, TektonRunner
@@ -32,14 +32,14 @@ _HOME = {
     "ScriptJob": "author.jobs", "Workflow": "author.jobs", "WorkflowParam": "author.values", "secret": "author.secrets",
     "PenstockError": "errors", "InvalidInput": "errors", "PayloadIdentity": "graph.model",
     "AnswerRule": "graph.callback", "Callback": "graph.callback", "CallbackRetry": "graph.callback",
-    "Backoff": "graph.model", "Cache": "graph.model", "Outcome": "graph.model", "Retry": "graph.model",
+    "Answer": "graph.model", "Backoff": "graph.model", "Cache": "graph.model", "Outcome": "graph.model", "Retry": "graph.model",
     "Toleration": "graph.model", "Unit": "graph.model",
     "ArgoRunner": "runners.clusters", "JobSetRunner": "runners.clusters", "TektonRunner": "runners.clusters",
     "Client": "runners.client", "LocalRunner": "runners.local", "Run": "runners.local", "open_run": "runners.local", "RunFailed": "runners.base",
 }  # fmt: skip
 
 __all__ = [
-    "AnswerRule", "ArgoRunner", "Backoff", "BaseJob", "Cache", "Callback", "CallbackRetry", "Chain", "Client", "ContainerJob", "FunctionJob", "InvalidInput", "JobSetRunner", "Link", "LocalRunner", "Outcome", "PayloadIdentity",
+    "Answer", "AnswerRule", "ArgoRunner", "Backoff", "BaseJob", "Cache", "Callback", "CallbackRetry", "Chain", "Client", "ContainerJob", "FunctionJob", "InvalidInput", "JobSetRunner", "Link", "LocalRunner", "Outcome", "PayloadIdentity",
     "PenstockError", "ResourceJob", "Retry", "Run", "RunFailed", "ScriptJob", "TektonRunner", "Toleration", "Unit", "Workflow", "WorkflowParam", "__version__", "for_loop", "open_run", "secret", "task", "when", "while_loop", "workflow",
 ]  # fmt: skip
 

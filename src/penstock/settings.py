@@ -46,6 +46,8 @@ class Settings:
     """Addresses, networks and names that callbacks may be sent to although they are not of the open internet. $PENSTOCK_CALLBACK_HOSTS."""
     links: int = 1000
     """How many runs may follow from one, over all links. $PENSTOCK_LINKS."""
+    address: str = ""
+    """Where others reach a server of this store, as in https://penstock.example: what waits for an answer gives it away. $PENSTOCK_ADDRESS."""
     server: str = field(default="", repr=False)
     """The address of the server whose runs, queues and files are meant, instead of those here; may have a token in it. Set by whoever takes
     --server (see service.remote_store): never read from the environment, so that a server and its workers do not ask themselves."""
@@ -87,6 +89,7 @@ def read(
         submissions=_submissions(env),
         callback_hosts=tuple(filter(None, map(str.strip, env.get("PENSTOCK_CALLBACK_HOSTS", "").split(",")))),
         links=_links(env),
+        address=_address(env),
     )
 
 
@@ -132,6 +135,14 @@ def _scheduler(env: Mapping[str, str]) -> str:
 
         scheduler(name)
     return name
+
+
+def _address(env: Mapping[str, str]) -> str:
+    text = env.get("PENSTOCK_ADDRESS", "").strip()
+    if text and (not text.startswith(("http://", "https://")) or any(char.isspace() or char in "?#" for char in text)):
+        fix = "set it to where others reach the server, as in https://penstock.example"
+        raise UserError(Problem("P536", f"PENSTOCK_ADDRESS is {text[:80]!r}, which is not an address", fix))
+    return text
 
 
 def _submissions(env: Mapping[str, str]) -> int:

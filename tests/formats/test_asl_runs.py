@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import textwrap
 import time
@@ -20,7 +21,10 @@ from penstock.formats.documents import Library, read_text
 from penstock.graph.check import errors
 from penstock.graph.model import Workflow, edges_of
 from penstock.plan.make import make
+from penstock.service import answers
+from penstock.service.answers import AnswerGiven
 from penstock.service.conversion import convert
+from penstock.store.sql import open_store
 from penstock.testing import run_virtually
 from tests.formats.asl_cases import FOLDER, NOW, Recorded, cases, execution
 
@@ -301,30 +305,37 @@ def real(order: Any) -> Any:
     from penstock.backends import states
 
     value = getattr(states, order.step.action.name)(**order.inputs)
-    return {order.step.outputs[0].name: value}
+    return {one.name: value for one in order.step.outputs}
 
 
-def answer(**outputs: Any) -> Any:
+def told(tokens: list[str], said: AnswerGiven, home: Path) -> Any:
+    """The function that the task is handed to gets the token; who has it answers."""
+
+    def script(order: Any) -> Any:
+        if "token" in (order.inputs.get("payload") or {}):
+            tokens.append(order.inputs["payload"]["token"].filled(order.secrets))
+        return real(order)
+
     async def meanwhile(engine: Any, live: Any) -> None:
-        import asyncio
-
         while not live.prompts:
             await asyncio.sleep(1)
-        engine.resume(live, next(iter(live.prompts)), outputs)
+        with open_store(str(home)) as store:
+            answers.answer(store, tokens[-1], said, engine.now())
 
-    return meanwhile
+    return {"script": script, "meanwhile": meanwhile, "home": home}
 
 
 @pytest.mark.parametrize(
-    ("outputs", "ends"),
+    ("said", "ends"),
     [
-        ({"answer": {"ok": True}, "failure": None}, {"ok": True}),
-        ({"answer": None, "failure": {"error": "Refused", "cause": "no"}}, {"Error": "Refused", "Cause": "no"}),
+        (AnswerGiven(status="success", outputs={"answer": {"ok": True}}), {"ok": True}),
+        (AnswerGiven(status="failure", error="Refused", message="no"), {"Error": "Refused", "Cause": "no"}),
     ],
 )
-def test_a_task_token_is_answered_from_outside(outputs: Any, ends: Any) -> None:
-    report = run_virtually(handed_over(), {}, script=real, meanwhile=answer(**outputs))
-    assert report.state == "succeeded"
+def test_a_task_token_is_answered_from_outside(said: AnswerGiven, ends: Any, tmp_path: Path) -> None:
+    tokens: list[str] = []
+    report = run_virtually(handed_over(), {}, **told(tokens, said, tmp_path))
+    assert report.state == "succeeded" and len(tokens[0]) == 64
     finish = next(order for order in report.backend.specs if order.step.name == "finish")
     assert finish.inputs["walk"]["end"]["output"] == ends
 

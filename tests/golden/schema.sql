@@ -1,3 +1,4 @@
+CREATE UNIQUE INDEX answers_by_attempt ON answers (run, task, attempt);
 CREATE INDEX audit_by_person ON audit (person, number);
 CREATE INDEX links_by_root ON links (root, head);
 CREATE INDEX links_by_run ON links (run);
@@ -9,6 +10,7 @@ CREATE INDEX origins_by_root ON origins (root, run);
 CREATE INDEX outbox_by_run ON outbox (run, number);
 CREATE INDEX outbox_by_state ON outbox (state, next_at);
 CREATE INDEX outbox_due ON outbox (kind, state, next_at);
+CREATE INDEX payload_waits_by_run ON payload_waits (run, task, attempt);
 CREATE INDEX payloads_by_run ON payloads (run);
 CREATE INDEX queue_series_by_age ON queue_series (width, at);
 CREATE INDEX run_usage_by_end ON run_usage (ended);
@@ -23,12 +25,28 @@ CREATE INDEX runs_by_user_state ON runs (username, state, number);
 CREATE INDEX runs_by_workflow ON runs (workflow, number);
 CREATE INDEX runs_by_workflow_state ON runs (workflow, state, number);
 CREATE INDEX runs_by_workflow_user ON runs (workflow, username, number);
+CREATE INDEX schedule_runs_by_run ON schedule_runs (run);
+CREATE INDEX schedules_by_digest ON schedules (digest);
+CREATE INDEX schedules_due ON schedules (state, next_at);
+CREATE INDEX schedules_waiting ON schedules (waiting);
 CREATE INDEX submissions_by_run ON submissions (run);
 CREATE INDEX waiters_by_engine ON waiters (engine);
 CREATE INDEX work_orders_by_time ON work_orders (at);
 CREATE INDEX workloads_by_engine ON workloads (engine);
 CREATE INDEX workloads_by_run ON workloads (run);
 CREATE INDEX workloads_by_version ON workloads (version);
+CREATE TABLE answers (
+    digest TEXT PRIMARY KEY,
+    run BIGINT NOT NULL,
+    task TEXT NOT NULL,
+    attempt BIGINT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'open',
+    until DOUBLE PRECISION NOT NULL DEFAULT 0,
+    heartbeat DOUBLE PRECISION NOT NULL DEFAULT 0,
+    beat DOUBLE PRECISION NOT NULL DEFAULT 0,
+    at DOUBLE PRECISION NOT NULL DEFAULT 0,
+    data TEXT NOT NULL DEFAULT '{}'
+);
 CREATE TABLE audit (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     at DOUBLE PRECISION NOT NULL,
@@ -128,6 +146,13 @@ CREATE TABLE payload_events (
     data TEXT NOT NULL,
     PRIMARY KEY (payload, seq)
 ) WITHOUT ROWID;
+CREATE TABLE payload_waits (
+    payload TEXT NOT NULL,
+    run BIGINT NOT NULL,
+    task TEXT NOT NULL,
+    attempt BIGINT NOT NULL,
+    PRIMARY KEY (payload, run, task, attempt)
+) WITHOUT ROWID;
 CREATE TABLE payloads (
     id TEXT PRIMARY KEY,
     workflow TEXT NOT NULL,
@@ -191,6 +216,26 @@ CREATE TABLE runs (
     options TEXT NOT NULL,
     outputs TEXT
 , error TEXT NOT NULL DEFAULT '', invalid BIGINT NOT NULL DEFAULT 0);
+CREATE TABLE schedule_runs (
+    schedule TEXT NOT NULL,
+    due DOUBLE PRECISION NOT NULL,
+    run BIGINT NOT NULL,
+    PRIMARY KEY (schedule, due)
+);
+CREATE TABLE schedules (
+    name TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    next_at DOUBLE PRECISION,
+    waiting DOUBLE PRECISION,
+    last_at DOUBLE PRECISION,
+    version BIGINT NOT NULL,
+    owner TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    document TEXT NOT NULL,
+    note TEXT NOT NULL,
+    created DOUBLE PRECISION NOT NULL
+);
 CREATE TABLE sign_ins (
     id TEXT PRIMARY KEY,
     until DOUBLE PRECISION NOT NULL
@@ -261,4 +306,4 @@ CREATE TABLE workloads (
     state TEXT NOT NULL,
     document TEXT NOT NULL
 );
--- version 12
+-- version 14

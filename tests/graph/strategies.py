@@ -41,6 +41,7 @@ from penstock.graph.model import (
     PART_ON_ERROR,
     RESOURCE_ACTIONS,
     RETRY_ON,
+    Answer,
     Backoff,
     Cache,
     Container,
@@ -416,6 +417,7 @@ resources = st.dictionaries(
 )
 priorities = st.none() | anything | st.integers(-(2**31), 2**31)
 caches = st.builds(Cache, enabled=st.booleans(), version=anything, ttl=seconds, key=st.none() | texts)
+answers = st.builds(Answer, within=seconds, heartbeat=seconds)
 locks = st.builds(Lock, name=texts, limit=st.integers(-1, 9))
 lengths = st.sampled_from([0, 1, 30, 0.25, -1.5, 1e9])
 callbacks = st.builds(
@@ -479,6 +481,7 @@ steps = st.builds(
     exempt=_mostly(False, st.booleans()),
     tolerates=_mostly(frozenset(), st.frozensets(st.sampled_from(Outcome))),
     locks=_mostly((), st.lists(locks, max_size=2).map(tuple)),
+    answer=_mostly(None, answers),
     mounts=_mostly((), st.lists(mounts, max_size=2).map(tuple)),
     cache=_mostly(Cache(), caches),
     extra=_mostly({}, mappings),
@@ -542,6 +545,7 @@ workflows = _workflows(_mostly((), st.lists(_workflows(st.just(())), max_size=2)
 ALL_CLASSES = (
     Workflow,
     Step,
+    Answer,
     Parameter,
     Link,
     Input,

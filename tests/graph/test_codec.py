@@ -23,6 +23,7 @@ from penstock.graph.callback import AnswerRule, Callback, CallbackRetry
 from penstock.graph.codec import canonical, digest, from_data, from_text, to_data, to_json, to_yaml
 from penstock.graph.model import (
     ACTIONS,
+    Answer,
     Backoff,
     Cache,
     Container,
@@ -64,7 +65,7 @@ ONE: dict[type, Any] = {
     Script: Script(source="echo", command=("bash",), image="a", env={"K": "v"}, workdir="/w"),
     Function: Function(module="m", name="f", code="sha256:1", image="a", env={"K": "v"}),
     Resource: Resource(manifest={"kind": "Job"}, action="apply", success_condition=Y, failure_condition=Y),
-    Suspend: Suspend(duration=5, until="2026-01-01T00:00:00Z", message="wait"),
+    Suspend: Suspend(duration=5, until="2026-01-01T00:00:00Z", message="wait", payloads=("p",)),
     Http: Http(url="http://a", method="POST", headers={"h": "v"}, body={"a": 1}, success_condition=Y),
     Nested: Nested(name="inner"),
     Parameter: Parameter(name="x", type=INT, default=1, choices=(1, 2), doc="d"),
@@ -78,6 +79,7 @@ ONE: dict[type, Any] = {
     Cache: Cache(enabled=False, version="1", ttl=60, key=X),
     Lock: Lock(name="l", limit=2),
     Link: Link(workflow="inner", name="again", after=("other",), on=("failed",), when=Y, params={"x": X}),
+    Answer: Answer(within=60, heartbeat=5, within_by=Y, heartbeat_by=Y, token_as=Y),
     Enough: Enough(steps=("a",), of="any"),
     PayloadIdentity: PayloadIdentity(param="p", include=(".a",), exclude=(".b",), version=2),
     Mount: Mount(name="m", path="/m", scope="run", sub_path="a", files={"f": "text"}, read_only=True),
@@ -116,6 +118,7 @@ ONE[Step] = Step(
     retry=ONE[Retry],
     timeout=60,
     timeout_by=Y,
+    answer=ONE[Answer],
     resources={"cpu": 500, "memory": 2**30 * 1000},
     resources_by={"cpu": X},
     replicas=4,
@@ -175,7 +178,7 @@ TWO: dict[type, Any] = {
     Script: Script(source=Template(("a", X)), command=("b",), image="b", env={"L": "v"}, workdir="/v"),
     Function: Function(module="n", name="g", code="sha256:2", image=X, env={}),
     Resource: Resource(manifest={"kind": "Pod"}, action="patch", success_condition=X, failure_condition=X),
-    Suspend: Suspend(duration=5.5, until=X, message=X),
+    Suspend: Suspend(duration=5.5, until=X, message=X, payloads=X),
     Http: Http(url="http://b", method="PUT", headers={"h": X}, body={"a": 1.0}, success_condition=X),
     Nested: Nested(name="other"),
     Parameter: Parameter(name="y", type=STR, default=True, choices=(2, 1), doc="e"),
@@ -191,6 +194,7 @@ TWO: dict[type, Any] = {
     PayloadIdentity: PayloadIdentity(param="q", include=(".a", ".c"), exclude=(), version=3),
     Lock: Lock(name=X, limit=3),
     Link: Link(workflow="w", name="more", after=("a", "b"), on=("succeeded", "invalid"), when=X, params={"y": (1, X)}),
+    Answer: Answer(within=61, heartbeat=6.5, within_by=X, heartbeat_by=X, token_as=X),
     Mount: Mount(name="n", path="/n", scope="given", sub_path=X, files={"f": X}, read_only=False),
     Part: Part(
         name="q",
@@ -225,6 +229,7 @@ TWO[Step] = Step(
     retry=None,
     timeout=0.5,
     timeout_by=X,
+    answer=TWO[Answer],
     resources={"cpu": 501},
     resources_by={"cpu": "1"},
     replicas=5,
@@ -309,6 +314,8 @@ def host(thing: Any) -> tuple[Workflow, str]:
             return Workflow(name="w", steps=(base,), payload=thing), "payload"
         case Lock():
             return with_step(".locks[0]", locks=(thing,))
+        case Answer():
+            return with_step(".answer", answer=thing)
         case Mount():
             return with_step(".mounts[0]", mounts=(thing,))
         case Part():

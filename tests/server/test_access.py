@@ -19,6 +19,7 @@ from tests.server.served import NOTHING, Served, wait_for
 OPEN = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/login"), ("POST", "/login"), ("POST", "/logout")} | {
     ("GET", "/login/oidc"),
     ("GET", "/login/oidc/callback"),
+    ("POST", "/callbacks/{token}"),
 }
 """For everybody."""
 WAITS = """

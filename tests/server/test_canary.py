@@ -53,6 +53,7 @@ def secrets_of(served: Served) -> dict[str, str]:
     with stores.open_or_create(served.settings) as store:
         other = tokens.create(store, "ana", "viewer", 0.0)[1]
         key = store.note("cookie-key")
+        answers = store.answers.key().hex()
     assert key
     return {
         "the secret": CANARY,
@@ -62,6 +63,7 @@ def secrets_of(served: Served) -> dict[str, str]:
         "the server's token": served.own.rpartition("_")[2],
         "a token": other.rpartition("_")[2],
         "the key of cookies": key,
+        "the key of answers": answers,
     }
 
 

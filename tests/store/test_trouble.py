@@ -62,7 +62,7 @@ def test_twelve_processes_open_a_new_store_at_once(where: str) -> None:
 def test_a_newer_schema_is_refused_and_left_alone(where: str) -> None:
     with open_store(where) as store:
         store._db.write("put_meta", (migrate.VERSION, "99"))
-    with pytest.raises(StoreError, match=r"P602 .*schema 99; this one knows 13.*upgrade"):
+    with pytest.raises(StoreError, match=r"P602 .*schema 99; this one knows 14.*upgrade"):
         open_store(where)
 
 
@@ -79,7 +79,7 @@ def test_an_older_store_is_brought_forward_and_keeps_what_is_in_it(
     monkeypatch.setattr(migrate, "FOLDER", str(folder))
     with open_store(where) as store, open_store(where) as again:
         assert (store.runs.by_id(run.id), store.id) == (run, id)
-        assert migrate.version(again._db) == len(migrate.known()) == 14
+        assert migrate.version(again._db) == len(migrate.known()) == 15
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(

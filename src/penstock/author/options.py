@@ -13,7 +13,7 @@ from penstock.author.values import to_condition, to_value
 from penstock.errors import instead
 from penstock.graph import quantity
 from penstock.graph.callback import AnswerRule, Callback
-from penstock.graph.model import Backoff, Cache, Lock, Mount, Outcome, Placement, Retry, Toleration
+from penstock.graph.model import Answer, Backoff, Cache, Lock, Mount, Outcome, Placement, Retry, Toleration
 
 GPU = "nvidia.com/gpu"
 """The resource that `gpu=8` asks for. Others have names of their own: resources={"amd.com/gpu": 8}."""
@@ -40,6 +40,7 @@ class Options(TypedDict, total=False):
     tolerates: Sequence[Outcome | str]
     locks: Sequence[Lock | str]
     mounts: Sequence[Mount]
+    answer: bool | Answer
     extra: Mapping[str, Any]
     doc: str
 
@@ -129,6 +130,8 @@ def _rare(options: Mapping[str, Any]) -> dict[str, Any]:
             raise author_error("P305", str(error), f"known outcomes: {', '.join(Outcome)}") from None
     if options.get("locks"):
         fields["locks"] = locks_of(options["locks"])
+    if options.get("answer"):
+        fields["answer"] = _answer(options["answer"])
     for name, kind in (("mounts", Mount), ("extra", None)):
         if options.get(name):
             given = options[name]
@@ -140,6 +143,18 @@ def _rare(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cache(given: Cache) -> Cache:
     return given if given.key is None else dataclasses.replace(given, key=to_value(given.key))
+
+
+def _answer(given: Any) -> Answer:
+    if given is True:
+        return Answer()
+    if not isinstance(given, Answer):
+        raise author_error("P305", f"answer={given!r} does not fit", "give True, or Answer(within=3600, heartbeat=60)")
+    within, heartbeat = (
+        None if one is None else seconds(one, f"answer.{name}")
+        for name, one in (("within", given.within), ("heartbeat", given.heartbeat))
+    )
+    return dataclasses.replace(given, within=within, heartbeat=heartbeat)
 
 
 def _mount(given: Mount) -> Mount:

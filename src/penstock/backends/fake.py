@@ -36,7 +36,7 @@ Script = Callable[[AttemptSpec], Any]
 class FakeBackend:
     """A Backend."""
 
-    abilities = Abilities()
+    abilities = Abilities(masks_secrets=True)  # it shows nothing
 
     def __init__(
         self,

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("follow", "Follow a run live, from anywhere."),
     "logs": ("follow", "Show what tasks printed."),
     "resume": ("run", "Continue a run, or a suspended step of it."),
+    "answer": ("answer", "Answer a step that waits for it, with its token."),
     "retry": ("run", "Try again what failed in a run."),
     "cancel": ("run", "End a run. retry can take it up again."),
     "queue": ("queue", "Queues: quota, who holds it, who waits; apply, drain, resume."),

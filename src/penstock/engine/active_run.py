@@ -43,6 +43,7 @@ class Execution:
         "log",
         "lost",
         "preempted",
+        "ran",
         "resume_at",
         "retry_delay",
         "shown",
@@ -75,6 +76,8 @@ class Execution:
         self.lost = 0
         """How many workers went down with it."""
         self.log: Any = ()
+        self.ran: dict[str, Any] = {}
+        """What is recorded of its action while it waits for an answer: seconds, cpu_seconds, log."""
         self.retry_delay = 0.0
         """Seconds before the next attempt, as the log says."""
         self.resume_at: float | None = None
@@ -332,7 +335,9 @@ class ActiveRun:
         text: str,
         report: AttemptEnded | None,
         reused: Mapping[str, Any] | None,
+        log: Any = (),
     ) -> None:
+        """`log`: of its action, if that was reported before."""
         parts = [f'"attempt":{task.attempt}'] if task.attempt else []
         parts.append(f'"key":"{task.key}"' if task.key and text == "" else f'"outputs":{text}')
         if reused is not None:
@@ -346,6 +351,10 @@ class ActiveRun:
                 logs = _encode(report.log)
                 parts.append(f'"log":{logs}')
                 info = f'{{"log":{logs}}}'
+        elif log:
+            logs = _encode(log)
+            parts.append(f'"log":{logs}')
+            info = f'{{"log":{logs}}}'
         elif reused is not None:
             info = f'{{"from":{_encode(reused)}}}'
         self.log("task.succeeded", task.path, "{" + ",".join(parts) + "}")

@@ -107,11 +107,11 @@ class BackendPool:
         """A function that is given secrets has a process of its own, whose output can be masked."""
         return self.on["script"] if lane in ("workers", "inline") else lane
 
-    def revealed(self, spec: AttemptSpec, lane: str, manifest: str) -> AttemptSpec:
-        """The attempt with the texts of its secrets. Raises CannotRun, UserError."""
+    def revealed(self, spec: AttemptSpec, lane: str, manifest: str, known: Mapping[str, str]) -> AttemptSpec:
+        """The attempt with the texts of its secrets; `known`: some of them. Raises CannotRun, UserError."""
         if not self.abilities(lane).masks_secrets:
             raise CannotRun(f"the backend {lane} does not keep secrets out of logs and arguments, so it gets none")
-        return revealed(spec, self._secrets, manifest)
+        return revealed(spec, self._secrets, manifest, known)
 
     def guarded(self, report: AttemptEnded, texts: Mapping[str, str]) -> AttemptEnded:
         return guarded(report, texts, self.context.blobs)

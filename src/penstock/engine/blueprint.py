@@ -149,12 +149,14 @@ class StepPlan:
             type(text) is not str for mount in step.mounts for text in (mount.sub_path, *mount.files.values())
         )
         """Its mounts contain expressions, evaluated for each task."""
-        self.keyed = step.cache.key is not None and step.cache.enabled and not isinstance(step.action, Suspend)
+        asks = isinstance(step.action, Suspend) or step.answer is not None
+        self.keyed = step.cache.key is not None and step.cache.enabled and not asks
         """The author gives the cache key."""
         self.private = not step.cache.enabled or (
             not self.keyed
             and (
                 isinstance(step.action, (Suspend, Http, Resource, Nested))
+                or asks
                 or (
                     bool(step.mounts) and any(mount.scope == "run" for mount in step.mounts)
                 )  # a folder that tasks share
@@ -534,6 +536,8 @@ def _plain_action(action: Action) -> dict[str, Any]:
 class Blueprint:
     """One workflow: its steps by number in topological order, the exit handlers last."""
 
+    awaiting = False
+    """Some step waits for payloads."""
     locking = False
     """Of the root: something in it needs a lock."""
     sharing = False
@@ -580,6 +584,11 @@ def blueprints(workflow: Workflow, links: Mapping[str, Links]) -> Blueprint:
             if isinstance(plan.step.action, Nested):
                 _tie(plan, made[plan.step.action.name])
     every = (workflow, *workflow.definitions)
+    root.awaiting = any(
+        isinstance(step.action, Suspend) and step.action.payloads is not None
+        for one in every
+        for step in (*one.steps, *one.on_exit)
+    )
     root.locking = any(one.locks or any(step.locks for step in (*one.steps, *one.on_exit)) for one in every)
     root.sharing = any(
         mount.scope == "run" for one in every for step in (*one.steps, *one.on_exit) for mount in step.mounts

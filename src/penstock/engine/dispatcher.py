@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.artifacts.values import dumps
 from penstock.backends.attempt import CannotRun
 from penstock.backends.base import AttemptEnded, AttemptSpec, AttemptStarted, TakenFiles
 from penstock.backends.secrets.reveal import uses_secrets
 from penstock.engine import retry
-from penstock.engine.active_run import AGAIN, ActiveRun, Execution, execution
+from penstock.engine.active_run import AGAIN, TIMED_OUT, ActiveRun, Execution, execution
+from penstock.engine.answers import AnswerDesk
 from penstock.engine.backend_pool import SUSPEND, BackendPool
 from penstock.engine.deadlines import Deadlines
 from penstock.engine.effects import CallFailed, StopTask
@@ -37,6 +38,9 @@ from penstock.expressions.evaluate import EvaluationError
 from penstock.graph.model import MISSING, Function, Outcome, Suspend
 from penstock.graph.paths import inside
 from penstock.graph.stored import Stored
+
+if TYPE_CHECKING:
+    from penstock.store.protocols import AnswerStore
 
 GRACE = 10.0
 """Seconds between asking a process to end and killing it."""
@@ -56,8 +60,10 @@ class Dispatcher:
         fetch: Callable[[Stored], Any],
         deadlines: Deadlines,
         quota: AdmitterQuota | None = None,
+        answers: AnswerStore | None = None,
+        address: str = "",
     ) -> None:
-        """`quota`: that of a cluster, which says more about the machines for a task."""
+        """`quota`: that of a cluster, which says more about the machines for a task. `address`: where others answer (see answers)."""
         self._journal = journal
         self._pool = pool
         self._flights = flights
@@ -67,6 +73,7 @@ class Dispatcher:
         self._fetch = fetch
         self._deadlines = deadlines
         self._quota = quota
+        self.answers = AnswerDesk(answers, journal, timers, now, fetch, self._answered, address)
         self._attempts: dict[str, Owner] = {}
         """Attempts that have begun and not ended, by id."""
         self._unstarted: dict[str, list[AttemptSpec]] = {}
@@ -119,11 +126,13 @@ class Dispatcher:
             if task.tries:
                 run.state.renew(task)
             spec = self._spec(run, task, own.since)
+            asks = self.answers.concern(run, task)
+            spec = self.answers.asked(run, task, spec) if asks else spec
         except (EvaluationError, KeyError, IndexError, TypeError) as error:
             self._end(run, task, AttemptEnded(id="", outcome=Outcome.ERRORED, message=said(error)))
             return
         own.attempt_id = spec.id
-        if run.has_secrets and not run.dry and uses_secrets(spec):
+        if (run.has_secrets or asks) and not run.dry and uses_secrets(spec):
             own.lane = lane = self._pool.lane_with_secrets(lane)
             self._secret.add(spec.id)
         call = self._pool.abilities(lane).call
@@ -195,9 +204,10 @@ class Dispatcher:
                 ready.append(spec)
                 continue
             self._secret.discard(spec.id)
-            run, _ = self._attempts[spec.id]
+            run, task = self._attempts[spec.id]
             try:
-                found = self._pool.revealed(spec, lane, run.secrets_beside)
+                known = self.answers.texts(run, task)
+                found = self._pool.revealed(spec, lane, run.secrets_beside, known)
             except (CannotRun, UserError) as error:
                 self._pool.context.inbox.put(AttemptEnded(id=spec.id, outcome=Outcome.ERRORED, message=str(error)))
                 continue
@@ -249,6 +259,14 @@ class Dispatcher:
         own: Execution = task.execution or execution(task)
         own.attempt_id = ""
         own.since = 0
+        if not own.cancelled and self.answers.concern(run, task):
+            meant = self.answers.meant(run, task, report)
+            if meant is None:
+                run.settle()
+                return
+            if meant is not report:
+                own.preempted, own.timed_out = None, False
+            report = meant
         if report.outcome is Outcome.SUCCEEDED and not own.timed_out:
             self._succeeded(run, task, report)
         elif own.preempted is not None and not own.cancelled:
@@ -332,7 +350,8 @@ class Dispatcher:
         report.invalid = retry.is_invalid(report, own.timed_out, run.state.blueprint.workflow.payload is not None)
         data = _facts(report)
         if own.timed_out:
-            data["message"] = f"timed out after {task.timeout:g} s"
+            if report.exception != TIMED_OUT:
+                data["message"] = f"timed out after {task.timeout:g} s"
             data["timed_out"] = True
         kind = "errored" if report.outcome is Outcome.ERRORED and not own.timed_out else "failed"
         wait = None if final or report.invalid else self._retry_delay(task, report, own.timed_out)
@@ -411,6 +430,9 @@ class Dispatcher:
         """`logged`: it was suspended before this engine took the run over."""
         action = task.action
         assert isinstance(action, Suspend)
+        if self.answers.concern(run, task):
+            self.answers.wait_for_payloads(run, task)
+            return
         own = execution(task)
         try:
             left = 0.0 if run.dry else _seconds(action, self._now())
@@ -446,6 +468,14 @@ class Dispatcher:
             run.prompts.pop(task.path, None)
             run.succeeded(task, outputs, dumps(outputs), None, None)
             run.settle()
+
+    def _answered(self, run: ActiveRun, task: Task, report: AttemptEnded) -> None:
+        """How a task that waited for an answer has ended."""
+        if report.outcome is Outcome.SUCCEEDED:
+            run.succeeded(task, report.outputs, dumps(report.outputs), None, None, report.log)
+        else:
+            self._failed(run, task, report)
+        run.settle()
 
     # -- time limits of tasks -----------------------------------------------------------------------------------------
 

@@ -112,8 +112,9 @@ class Engine:
         observer: Observer | None = None,
         explains: bool = True,
         window: float | None = None,
+        address: str = "",
     ) -> None:
-        """`capacity`: what there is to share while no queues are configured; None: no limit. `cluster`: queues of a cluster that decide in
+        """`address`: where others reach a server of this store. `capacity`: what there is to share while no queues are configured; None: no limit. `cluster`: queues of a cluster that decide in
         place of those of the store; the engine starts and closes them. `scheduler`: of a cluster, if it takes the pods of tasks by queues of its own. `peers`, `pace`, `observer`, `explains`
         and `window` are other parts and settings for the simulator and for tests."""
         self.store = store
@@ -150,7 +151,17 @@ class Engine:
         if cluster is not None:
             quota = _quota_of(cluster, self.timers, lambda: self.admission.decided_elsewhere())
         self.dispatcher = Dispatcher(
-            self.journal, self.pool, self.flights, self.timers, now, chance, self.fetch, self.deadlines, quota
+            self.journal,
+            self.pool,
+            self.flights,
+            self.timers,
+            now,
+            chance,
+            self.fetch,
+            self.deadlines,
+            quota,
+            store.answers,
+            address,
         )
         self.admission = Admitter(
             store.queues,
@@ -267,17 +278,16 @@ class Engine:
         self.dispatcher.inherit(run, task)
         if task.state.scope.halted and own.state != "forgiven":
             run.not_succeeded(task, "cancelled", {"message": task.state.scope.halted})
+        elif self.dispatcher.answers.concern(run, task) and own.state in ("suspended", "running", "lost"):
+            if not self.dispatcher.answers.go_on(run, task):
+                return _lost(run, task)
         elif own.state == "suspended":
             self.dispatcher.suspend(run, task, logged=True)
         elif own.state == "retrying":
             left = max(0.0, (own.resume_at or 0.0) - self.now())
             self.dispatcher.retry_later(run, task, min(left, own.retry_delay))  # the clock may have been put back
         else:
-            if own.state == "running":
-                data = {"attempt": task.attempt, "message": "the engine that ran it is gone"}
-                run.note("task.lost", task.path, data)
-            own.state = ""
-            return True
+            return _lost(run, task)
         return False
 
     def _priority_of(self, name: str) -> int:
@@ -568,6 +578,8 @@ class Engine:
             self.cancel(run, request.data.get("message", "cancelled"), bool(request.data.get("now")))
         elif request.verb == "resume":
             self.resume(run, request.data["task"], request.data.get("outputs", {}))
+        elif request.verb == "answer":
+            self.later(lambda: self.dispatcher.answers.look(run, request.data["task"]))
 
     def _forgotten(self) -> None:
         """Another engine took this one for dead, and may have taken its runs."""
@@ -610,6 +622,15 @@ class Engine:
         for run in (*lost, *ended):
             run.finished.set()
         self.inbox.wake()
+
+
+def _lost(run: ActiveRun, task: Task) -> bool:
+    """It is to be started again, and its attempt is lost if there was one."""
+    own = execution(task)
+    if own.state == "running":
+        run.note("task.lost", task.path, {"attempt": task.attempt, "message": "the engine that ran it is gone"})
+    own.state = ""
+    return True
 
 
 def _quota_of(cluster: ClusterQueues, timers: TurnTimers, decided: Callable[[], None]) -> AdmitterQuota:

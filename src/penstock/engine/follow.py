@@ -20,6 +20,10 @@ ENDS: Final = ("succeeded", "failed", "cancelled", INVALID)
 """What `on` may name. A run that is invalid has failed, too, but only `invalid` names it."""
 FOLLOW: Final = "follow"
 """The option of a run."""
+PAYLOAD_WAIT: Final = "payload.wait"
+"""A row of the outbox: a step waits for payloads, some of which may have ended. Data: task, attempt."""
+PAYLOAD_ENDED: Final = "payload.ended"
+"""A row of the outbox: a run that works on a payload has ended. Data: payload."""
 _NAMESPACE: Final = uuid.UUID("0f1c6f0a-6d0f-5a4e-9a53-3c4a5c3f4c0e")
 
 OutboxRow = tuple[int, int, str, str, str, float, float]

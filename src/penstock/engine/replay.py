@@ -163,6 +163,8 @@ def _apply(run: ActiveRun, event: Event, results: dict[str, Any]) -> None:
         own.since = own.since or task.attempt
     elif kind == "task.suspended":
         seconds = data.get("seconds")
+        if data.get("answer"):
+            own.ran, own.since = data.get("ran", {}), 0
         own.state, own.resume_at = "suspended", None if seconds is None else event.at + float(seconds)
     elif kind == "task.waiting":
         own.state = "waiting"

@@ -143,9 +143,8 @@ class RunValues:
         found = evaluate(given, {**view, "inputs": loaded(task.inputs, self.fetch), "item": item})
         if found is None:
             return
-        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < 1e9:
-            raise EvaluationError(f"timeout_by is {found!r}, not a number of seconds")
-        task.timeout = float(found) if task.timeout is None else min(float(found), task.timeout)
+        limit = given_seconds(found, "timeout_by")
+        task.timeout = limit if task.timeout is None else min(limit, task.timeout)
 
     def give_key(self, task: Task, item: Any) -> None:
         plan = task.state.plan
@@ -205,6 +204,13 @@ def _amount(name: str, value: Any, most: int) -> int:
     if "/" in name and amount % 1000:
         raise EvaluationError(f"resources_by.{name} is {value}, and a device cannot be divided")
     return amount
+
+
+def given_seconds(found: Any, name: str) -> float:
+    """Raises EvaluationError."""
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < 1e9:
+        raise EvaluationError(f"{name} is {found!r}, not a number of seconds")
+    return float(found)
 
 
 def _count(value: Any, name: str, low: int) -> int:

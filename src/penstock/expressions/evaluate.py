@@ -38,7 +38,7 @@ from penstock.expressions.plain import EvaluationError as EvaluationError
 from penstock.expressions.plain import NotKnown as NotKnown
 from penstock.expressions.plain import kind as kind
 from penstock.expressions.plain import to_text as to_text
-from penstock.expressions.secret import ROOT, SECRETS, Secret, joined
+from penstock.expressions.secret import CALLBACK, CALLBACKS, ROOT, SECRETS, Secret, joined
 from penstock.expressions.template import Template
 
 BUDGET = 2_000_000
@@ -112,6 +112,8 @@ class _Evaluation:
                 if id not in self.scope:
                     if id == ROOT:
                         return SECRETS
+                    if id == CALLBACK:
+                        return CALLBACKS
                     raise EvaluationError(f"there is no {id!r} here")
                 return self.present(self.scope[id], node)
             case Member(of, name):

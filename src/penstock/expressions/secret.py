@@ -41,6 +41,8 @@ class Secret:
 
 
 def _read(name: str) -> str:
+    if name in (TOKEN, URL):
+        return name
     return f"secrets.{name}" if name.isidentifier() else f'secrets["{name}"]'
 
 
@@ -62,6 +64,10 @@ class _Secrets(Mapping[str, Secret]):
 
 ROOT = "secrets"
 SECRETS = _Secrets()
+CALLBACK = "callback"
+"""The root of what a step that waits for an answer is given. To everybody else it is secret."""
+TOKEN, URL = "callback.token", "callback.url"
+CALLBACKS = {name.partition(".")[2]: Secret("", name, "") for name in (TOKEN, URL)}
 
 
 def joined(parts: list[Any]) -> Secret:

@@ -1,9 +1,9 @@
-"""What of a workflow only a run of ours can know: limits that other systems want to be told before, and which work it does. Called by their writers."""
+"""What of a workflow other systems do not know: limits that only a run finds, answers and payloads that are waited for, and which work it does. Called by their writers."""
 
 from __future__ import annotations
 
 from penstock.formats.report import Report
-from penstock.graph.model import Step, Workflow
+from penstock.graph.model import Step, Suspend, Workflow
 
 
 def report_run_limits(report: Report, workflow: Workflow, target: str) -> None:
@@ -26,6 +26,12 @@ def _step(report: Report, step: Step, where: str, target: str) -> None:
     if step.timeout_by is not None:
         said = f"{target} knows no time limit that is found when it runs"
         report.lost(f"{where}.timeout_by", said, "Give it a timeout.", step.source)
+    if step.answer is not None:
+        said = f"{target} waits for no answer: the step is over when what it does has ended"
+        report.lost(f"{where}.answer", said, "Put a step behind it that waits, and resume that.", step.source)
+    if isinstance(step.action, Suspend) and step.action.payloads is not None:
+        said = f"{target} knows no payloads: somebody has to let the step go on"
+        report.lost(f"{where}.suspend.payloads", said, source=step.source)
     if step.each is None:
         return
     if step.each.at_once is not None:

@@ -23,9 +23,9 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from penstock.errors import DocumentError, Problem, Source, instead, nearest
 from penstock.expressions import types
-from penstock.expressions.parse import Expr, ExpressionError, reference, references
+from penstock.expressions.parse import Expr, ExpressionError, Node, reference, references
 from penstock.expressions.secret import ROOT as SECRETS
-from penstock.expressions.secret import Secret
+from penstock.expressions.secret import TOKEN, URL, Secret
 from penstock.expressions.selector import JOINED, PARTS, condition_of
 from penstock.expressions.template import Template, parse_template, show_template
 from penstock.expressions.types import Type
@@ -196,7 +196,9 @@ def _encode_text(value: Any) -> Any:
 
 
 _PLAIN = frozenset({int, bool, type(None)})
-_SECONDS = frozenset({"timeout", "duration", "ttl", "initial", "factor", "longest", "jitter", "within"})
+_CONDITIONS = ("when", "trigger", "condition", "filter", "at_once", "timeout_by")
+"""Fields that are an expression, written without the marks of one."""
+_SECONDS = frozenset({"timeout", "duration", "ttl", "initial", "factor", "longest", "jitter", "within", "heartbeat"})
 
 
 def _encode_field(name: str, value: Any) -> Any:
@@ -215,7 +217,7 @@ def _field_encoder(name: str, kind: Any) -> Callable[[Any], Any]:
         return _encode_resources
     if name in JOINED and issubclass(kind, Expr):
         return _encode_condition
-    if name in ("when", "trigger", "condition", "filter", "at_once", "timeout_by") and issubclass(kind, Expr):
+    if name in (*_CONDITIONS, *model.ANSWER_BY) and issubclass(kind, Expr):
         return lambda value: value.text
     if name in ("outcomes", "tolerates"):
         return lambda value: sorted(outcome.value for outcome in value)
@@ -291,9 +293,13 @@ def encode_value(value: Any) -> Any:
         return str(value)
     if isinstance(value, Secret):  # of an action whose expressions have been replaced
         named = enumerate(value.parts)
-        parts = [Expr.tree(reference(SECRETS, part)) if place % 2 else part for place, part in named]
+        parts = [Expr.tree(_secret(part)) if place % 2 else part for place, part in named]
         return show_template(Template(tuple(part for part in parts if part != "")))
     raise TypeError(f"{type(value).__name__} has no place in a document")
+
+
+def _secret(name: str) -> Node:
+    return reference(*name.split(".")) if name in (TOKEN, URL) else reference(SECRETS, name)
 
 
 # -- in ---------------------------------------------------------------------------------------------------------------

@@ -169,12 +169,16 @@ class Resource:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspend:
     """Waits for a person, for `duration` seconds, or `until` a time such as 2026-11-19T08:00:00Z. If the time comes first, the
-    outputs have their defaults."""
+    outputs have their defaults.
+
+    With `payloads`, a list of identities, it waits until the work on all of them has ended: its output is {id: {state, run, outputs}}. After
+    `duration` seconds it fails with a TimeoutError."""
 
     kind: ClassVar[str] = "suspend"
     duration: float | None = None
     until: Value = None
     message: Value = ""
+    payloads: Value = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,6 +363,22 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Once the action has ended, the step waits for an answer from outside: its outputs, or an error. Who has the token of the attempt
+    gives it. What it does is given the token: `callback.token` and `callback.url`, and $PENSTOCK_CALLBACK_TOKEN and _URL."""
+
+    within: float | None = None
+    """Seconds from the end of the action. Then it fails with a TimeoutError."""
+    heartbeat: float | None = None
+    """Seconds between two signs of life. Without one it fails with a TimeoutError."""
+    within_by: Expr | None = None
+    """Like `within`, where only the run knows it; the smaller of the two holds, and null is no limit."""
+    heartbeat_by: Expr | None = None
+    token_as: Expr | None = None
+    """A text. The token takes its place wherever it stands in what the action is given: for who makes that before there is a token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
     """A folder that is mounted at `path`."""
 
@@ -373,6 +393,8 @@ class Mount:
     read_only: bool = False
 
 
+ANSWER_BY: Final = ("within_by", "heartbeat_by", "token_as")
+"""Its fields that are expressions."""
 MOUNT_SCOPES: Final = ("task", "run", "given")
 
 
@@ -420,6 +442,7 @@ class Step:
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a foreign document that this model has no place for, as in Kubernetes: {pod: …, container: …, metadata: …}. Under
     the name of a format: what only that format knows. Writers hand it on; nothing else reads it."""
+    answer: Answer | None = None
     doc: str = ""
     source: Source | None = field(default=None, compare=False)
 
@@ -550,8 +573,8 @@ def action_values(action: Action) -> Iterator[tuple[str, Value]]:
             yield from (("image", image), ("env", env))
         case Resource(manifest=manifest):
             yield ("manifest", manifest)
-        case Suspend(message=message, until=until):
-            yield from (("message", message), ("until", until))
+        case Suspend(message=message, until=until, payloads=payloads):
+            yield from (("message", message), ("until", until), ("payloads", payloads))
         case Http(url=url, headers=headers, body=body):
             yield from (("url", url), ("headers", headers), ("body", body))
         case Pod(parts=parts):
@@ -599,6 +622,10 @@ def step_values(step: Step, inputs: bool = True) -> Iterator[tuple[str, Value]]:
         yield "timeout_by", step.timeout_by
     if step.resources_by:
         yield "resources_by", step.resources_by
+    if step.answer is not None:
+        for name in ANSWER_BY:
+            if (by := getattr(step.answer, name)) is not None:
+                yield f"answer.{name}", by
     if step.each is not None:
         for axis in step.each.axes:
             for name, items in axis.items():
@@ -641,6 +668,7 @@ def _reads_inputs_only(step: Step) -> bool:
         and step.loop is None
         and step.timeout_by is None
         and not step.resources_by
+        and step.answer is None
         and step.cache.key is None
         and not step.locks
         and not step.mounts

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from penstock.expressions.parse import Binary, Call, Const, Expr, ListOf, MapOf, Node
 from penstock.expressions.template import Template
 from penstock.graph import model
-from penstock.graph.model import MISSING, ForEach, Step, Value
+from penstock.graph.model import MISSING, Answer, ForEach, Step, Value
 
 
 def map_value(value: Value, change: Callable[[Node], Node]) -> Value:
@@ -44,6 +44,7 @@ def map_step(step: Step, change: Callable[[Value], Value]) -> Step:
         when=None if step.when is None else change(step.when),
         timeout_by=None if step.timeout_by is None else change(step.timeout_by),
         resources_by={name: change(amount) for name, amount in step.resources_by.items()},
+        answer=None if step.answer is None else _map_answer(step.answer, change),
         each=None if step.each is None else _map_each(step.each, change),
         loop=None if step.loop is None else dataclasses.replace(step.loop, condition=change(step.loop.condition)),
         cache=step.cache if step.cache.key is None else dataclasses.replace(step.cache, key=change(step.cache.key)),
@@ -57,6 +58,11 @@ def map_step(step: Step, change: Callable[[Value], Value]) -> Step:
             for mount in step.mounts
         ),
     )
+
+
+def _map_answer(answer: Answer, change: Callable[[Value], Value]) -> Answer:
+    given = {name: getattr(answer, name) for name in model.ANSWER_BY}
+    return dataclasses.replace(answer, **{name: change(one) for name, one in given.items() if one is not None})
 
 
 def _map_each(each: ForEach, change: Callable[[Value], Value]) -> ForEach:

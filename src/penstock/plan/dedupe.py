@@ -228,6 +228,8 @@ def _reads_outcomes(step: Step) -> str:
 def _private(step: Step) -> str:
     if not step.cache.enabled:
         return "cache is off"
+    if step.answer is not None:
+        return "it waits for an answer from outside"
     if step.cache.key is not None and not isinstance(step.action, Suspend):
         return ""
     if any(mount.scope == "run" for mount in step.mounts):

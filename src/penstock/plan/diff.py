@@ -114,6 +114,7 @@ def _other(a: Planned, b: Planned) -> list[str]:
         "exempt",
         "tolerates",
         "locks",
+        "answer",
     ):
         x, y = getattr(a.step, name), getattr(b.step, name)
         if x != y:

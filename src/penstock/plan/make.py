@@ -85,7 +85,9 @@ class Plan:
 
     def has_private(self) -> bool:
         return any(
-            not planned.step.cache.enabled or planned.step.action.kind in ("suspend", "http", "resource")
+            not planned.step.cache.enabled
+            or planned.step.answer is not None
+            or planned.step.action.kind in ("suspend", "http", "resource")
             for planned, _ in self.level.walk()
         )
 

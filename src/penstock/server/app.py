@@ -26,6 +26,7 @@ from penstock.errors import Problem, UserError
 from penstock.server import pages
 from penstock.server.access import SAFE, AccessGate, Allowance, note
 from penstock.server.api import (
+    answers,
     blobs,
     callbacks,
     cluster,
@@ -42,7 +43,7 @@ from penstock.server.api import (
 )
 from penstock.server.counted import Counted
 from penstock.server.feeds import Feeds
-from penstock.server.guard import PATIENCE, Guard, Tagged
+from penstock.server.guard import PATIENCE, Guard, Tagged, Tries
 from penstock.server.pages.doctor import DiagnosisCache
 from penstock.server.problems import answer, status_of
 from penstock.server.threads import StoreThreads
@@ -78,9 +79,11 @@ ROUTERS: tuple[tuple[str, APIRouter], ...] = (
     ),
     ("", ogc.router),
     ("", state.health),
+    ("", answers.router),
     *(("", router) for router in pages.ROUTERS),
 )
 """All that the server answers, but for static files. A test goes through their routes."""
+CALLBACKS = "/callbacks/"
 _FIX = "see the OpenAPI document at /api/v1/openapi.json"
 
 
@@ -151,6 +154,7 @@ class Server:
         app.state.cluster = self.cluster
         app.state.diagnosis = DiagnosisCache()
         app.state.allowance = Allowance(self.settings.submissions)
+        app.state.guesses = Tries()
         app.state.simulating = asyncio.Semaphore(1)
         app.state.nudge = self.worker.nudge if self.worker is not None else lambda: None
         app.state.gate = AccessGate(self.threads, self._key(), own)
@@ -197,7 +201,8 @@ def _described(app: FastAPI) -> dict[str, Any]:
         made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         for path, methods in made["paths"].items():
             for route in methods.values():
-                route["responses"].pop("422", None)
+                if not path.startswith(CALLBACKS):  # there it is an answer of ours
+                    route["responses"].pop("422", None)
                 if path.startswith((API, ogc.PREFIX)):
                     route["security"] = [{"token": []}]
         schemas = made["components"]["schemas"]

@@ -12,6 +12,8 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_SECRET: Final = ("/callbacks/",)
+"""Paths of which the rest is a token."""
 Rows = list[tuple[str, str, str, list[tuple[str, float]]]]
 
 
@@ -55,7 +57,7 @@ class Counted:
             line: dict[str, Any] = {
                 "at": round(time.time(), 3),
                 "method": scope["method"],
-                "path": scope["path"],
+                "path": _shown(scope["path"]),
                 "status": status,
                 "ms": round(seconds * 1000, 1),
                 "person": "" if who is None else who.person,
@@ -79,3 +81,7 @@ class Counted:
             many += count
             rows.append((f'_bucket{{le="{bound}"}}', float(many)))
         return [*rows, ("_sum", round(self._seconds, 3)), ("_count", float(many))]
+
+
+def _shown(path: str) -> str:
+    return next((f"{start}***" for start in _SECRET if path.startswith(start)), path)

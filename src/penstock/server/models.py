@@ -219,6 +219,19 @@ class Resume(_Strict):
     params: dict[str, Any] = Field({}, description="Values for its outputs")
 
 
+class AnswerBody(_Strict):
+    status: Literal["success", "failure", "heartbeat"]
+    outputs: dict[str, Any] = Field({}, description="Of a success: the outputs of the step, by name")
+    error: str = Field(
+        "failed", description="Of a failure: its name, as retry policies and `steps.NAME.error.name` have it"
+    )
+    message: str = Field("", description="Of a failure: what went wrong")
+
+
+class TakenAnswer(BaseModel):
+    status: Literal["success", "failure", "heartbeat"]
+
+
 class Accepted(BaseModel):
     run: str
     state: str

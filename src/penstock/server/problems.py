@@ -8,6 +8,7 @@ from typing import Any, Final
 from starlette.responses import JSONResponse
 
 from penstock.errors import NotFound, Problem, StoreError, UserError
+from penstock.service.answers import AnswerRefused, AnswerTooLate
 from penstock.service.run_records import RunConflict
 from penstock.service.tokens import NotAllowed, NotSignedIn
 
@@ -17,6 +18,8 @@ _STATUS: Final[tuple[tuple[type[UserError], int], ...]] = (
     (NotAllowed, 403),
     (NotFound, 404),
     (RunConflict, 409),
+    (AnswerTooLate, 410),
+    (AnswerRefused, 422),
     (StoreError, 503),
 )
 TITLES: Final = {

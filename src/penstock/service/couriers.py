@@ -7,12 +7,13 @@ from collections.abc import Callable
 from penstock.service.callbacks.delivery import CallbackDelivery
 from penstock.service.chains.delivery import LinkDelivery
 from penstock.service.outbox.courier import Courier, Delivery
+from penstock.service.payloads.waits import BegunWaits, EndedPayloads
 from penstock.settings import Settings
 
 
 def deliveries(settings: Settings) -> list[Delivery]:
     """One for each kind of row. Raises UserError: the settings are no good."""
-    return [CallbackDelivery(settings), LinkDelivery(settings)]
+    return [CallbackDelivery(settings), LinkDelivery(settings), BegunWaits(), EndedPayloads()]
 
 
 class Couriers:

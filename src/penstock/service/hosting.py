@@ -247,6 +247,7 @@ class Host:
                 capacity=_machine,
                 cluster=await self._cluster_queues(store),
                 scheduler=self.settings.queues_pods,
+                address=self.settings.address,
             )
             self.engine, self._store = engine, store
             engine.peers.reap_certain()

@@ -39,7 +39,7 @@ from penstock.service.submission import Submission
 from penstock.service.workflows import step_at
 from penstock.settings import Settings
 from penstock.store.orders import KeyReused
-from penstock.store.records import RunRecord
+from penstock.store.records import RunRecord, TaskRow
 from penstock.store.sql import Store
 
 FILE = "<submitted>"
@@ -176,19 +176,24 @@ def prepared(
 
 def resume(store: Store, settings: Settings, run: RunRecord, task: str, params: Mapping[str, Any]) -> None:
     """Orders that a suspended step or task goes on, with values for its outputs. Raises UserError, RunConflict."""
-    workflow, blobs = workflow_of(store, run), stores.blobs_of(settings)
-    ordered = {}
-    for row in suspended_tasks(store, run, task):
-        step = step_at(workflow, row.step)
-        kinds = {output.name: output.type for output in step.outputs} if step is not None else {}
-        # As values, not as texts of a command line: an @ at the beginning would name a file of this machine.
-        given = [
-            Given(name, "", placed(kinds[name], value, blobs, settings, name) if name in kinds else value, "")
-            for name, value in params.items()
-        ]
-        ordered[row.task] = resume_outputs(workflow, row, given)
+    workflow = workflow_of(store, run)
+    ordered = {
+        row.task: resume_outputs(workflow, row, given_outputs(workflow, settings, row, params))
+        for row in suspended_tasks(store, run, task)
+    }
     for name, outputs in ordered.items():
         work.resume_task(store, run, name, outputs)
+
+
+def given_outputs(workflow: Workflow, settings: Settings, row: TaskRow, values: Mapping[str, Any]) -> list[Given]:
+    """Values for the outputs of a task that waits for them. As values, not as texts of a command line: an @ at the beginning would name a file of
+    this machine. Raises PlanError."""
+    step, blobs = step_at(workflow, row.step), stores.blobs_of(settings)
+    kinds = {output.name: output.type for output in step.outputs} if step is not None else {}
+    return [
+        Given(name, "", placed(kinds[name], value, blobs, settings, name) if name in kinds else value, "")
+        for name, value in values.items()
+    ]
 
 
 def placed(type_: Type, value: Any, blobs: Blobs, settings: Settings, name: str) -> Any:

@@ -133,7 +133,8 @@ def go_on(
 
 def _hosted(host: Host, live: ActiveRun) -> HostedRun:
     """What follows from its end is done beside the engine."""
-    if FOLLOW in live.record.options and host.beside is None:
+    follows = FOLLOW in live.record.options or live.state.blueprint.awaiting
+    if follows and host.beside is None:
         from penstock.service.couriers import Couriers
 
         host.beside = Couriers(host.settings)

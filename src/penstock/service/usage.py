@@ -31,7 +31,7 @@ HOUR: Final = 3600
 GROUP: Final = 200
 """Runs whose usage is worked out before it is written."""
 _BAD: Final = ("task.failed", "task.errored", "task.cancelled", "task.preempted", "task.lost")
-_KINDS: Final = ("task.started", "task.succeeded", *_BAD)
+_KINDS: Final = ("task.started", "task.succeeded", "task.suspended", *_BAD)
 
 
 class Attempt(NamedTuple):
@@ -57,6 +57,10 @@ def attempts(events: Iterable[Event]) -> Iterator[Attempt]:
         if event.kind == "task.started":
             if data.get("on") != "workflow":
                 begun[task] = event.at
+        elif event.kind == "task.suspended":
+            if (ran := data.get("ran")) is not None:  # its action has ended; waiting for the answer takes nothing
+                begun.pop(task, None)
+                yield Attempt(task, event.at - float(ran["seconds"]), event.at, True, ran.get("cpu_seconds"))
         elif event.kind in _KINDS:
             start = begun.pop(task, None)
             if "reused" in data:

@@ -84,6 +84,11 @@ def _wait(found: WaitReport, wait: Wait, now: float) -> Said:
             text = f"{tasks} has not begun{message}."
         case "time":
             text = f"{tasks} is suspended until {wording.clock(reason['until'])}{message}."
+        case "answer":
+            verb = f"has waited{since}" if since else "waits"
+            end = f", until {wording.clock(reason['until'])} at most" if reason.get("until") else ""
+            what = plural(reason["payloads"], "payload") if reason.get("payloads") else "an answer"
+            text = f"{tasks} {verb} for {what}{end}."
         case "somebody":
             verb = f"has waited{since}" if since else "waits"
             end = "" if message.endswith(("?", "!", ".")) else "."

@@ -66,6 +66,9 @@ class JournalRepository:
             ("fail_waiters", batch.failures),
             ("drop_waiter", batch.served),
             ("put_outbox", batch.outbox),
+            ("put_answer", batch.asked),
+            ("await_answer", batch.awaited),
+            ("put_payload_wait", batch.waited),
             ("put_workload", batch.workloads.values()),
             ("put_queue_use", batch.queue_use.values()),
         ):

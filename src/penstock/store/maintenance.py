@@ -41,6 +41,8 @@ class Maintenance:
             "gc_outbox",
             "gc_origin",
             "gc_schedule_runs",
+            "gc_answers",
+            "gc_payload_waits",
             "gc_payload_events",
             "gc_payload",
             "gc_workloads",

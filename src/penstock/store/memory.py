@@ -45,6 +45,7 @@ class MemoryStore:
         self.journal = MemoryJournal(self.queues)
         self.series = MemorySeries()
         self.peers = MemoryPeers()
+        self.answers = None
 
 
 class MemoryRuns:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from penstock.store.queue_use import QueueUse
 from penstock.store.records import (
+    AnswerRow,
     EngineRecord,
     Event,
     KeyClaim,
@@ -101,6 +102,16 @@ class PeerStore(Protocol):
     def changed(self) -> object: ...
 
 
+class AnswerStore(Protocol):
+    """Tokens of attempts, and the answers to them."""
+
+    def key(self) -> bytes: ...
+
+    def of(self, run: int, task: str, attempt: int) -> AnswerRow | None: ...
+
+    def expire(self, row: AnswerRow, now: float) -> bool: ...
+
+
 class RunStore(Protocol):
     """Runs, their events, tasks and requests."""
 
@@ -146,3 +157,8 @@ class EngineStore(Protocol):
 
     @property
     def peers(self) -> PeerStore: ...
+
+    @property
+    def answers(self) -> AnswerStore | None:
+        """None: nobody answers, and no step waits for an answer."""
+        ...

@@ -669,3 +669,47 @@ DELETE FROM schedule_runs WHERE run = ?
 
 -- name: text_of_schedules
 SELECT name, document FROM schedules WHERE name > ? AND document LIKE ? ORDER BY name LIMIT ?
+
+-- Answers from outside.
+
+-- name: put_answer
+INSERT INTO answers (digest, run, task, attempt) VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING
+
+-- name: await_answer
+UPDATE answers SET until = ?, heartbeat = ?, beat = ? WHERE run = ? AND task = ? AND attempt = ? AND state = 'open'
+
+-- name: answer
+SELECT digest, run, task, attempt, state, until, heartbeat, beat, at, data FROM answers WHERE digest = ?
+
+-- name: answer_of
+SELECT digest, run, task, attempt, state, until, heartbeat, beat, at, data FROM answers WHERE run = ? AND task = ? AND attempt = ?
+
+-- name: give_answer
+UPDATE answers SET state = 'answered', data = ?, at = ? WHERE digest = ? AND state = 'open'
+
+-- name: beat_answer
+UPDATE answers SET beat = ? WHERE digest = ? AND state = 'open'
+
+-- name: expire_answer
+UPDATE answers SET state = 'expired', at = ? WHERE digest = ? AND state = 'open' AND beat = ?
+
+-- name: gc_answers
+DELETE FROM answers WHERE run = ?
+
+-- name: add_meta
+INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING
+
+-- name: put_payload_wait
+INSERT INTO payload_waits (payload, run, task, attempt) VALUES (?, ?, ?, ?) ON CONFLICT (payload, run, task, attempt) DO NOTHING
+
+-- name: payload_waiters
+SELECT run, task, attempt FROM payload_waits WHERE payload = ? ORDER BY run, task, attempt
+
+-- name: waited_payloads
+SELECT payload FROM payload_waits WHERE run = ? AND task = ? AND attempt = ? ORDER BY payload
+
+-- name: drop_payload_waits
+DELETE FROM payload_waits WHERE run = ? AND task = ? AND attempt = ?
+
+-- name: gc_payload_waits
+DELETE FROM payload_waits WHERE run = ?

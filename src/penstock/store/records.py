@@ -250,6 +250,31 @@ class EngineRecord(NamedTuple):
     beat: int
 
 
+class AnswerRow(NamedTuple):
+    digest: str
+    run: int
+    task: str
+    attempt: int
+    state: str
+    """open, answered, expired."""
+    until: float
+    """When it is too late; 0: never, or the attempt does not wait yet."""
+    heartbeat: float
+    """Seconds between two signs of life; 0: none are asked for."""
+    beat: float
+    at: float
+    data: dict[str, Any]
+    """The answer: {outputs}, or {error, message}."""
+
+    @property
+    def limit(self) -> float:
+        """When it is too late if nothing comes before; inf: never."""
+        found = [self.until] if self.until else []
+        if self.heartbeat:
+            found.append(self.beat + self.heartbeat)
+        return min(found, default=float("inf"))
+
+
 @dataclass(slots=True)
 class WriteBatch:
     """What will be written together. Kept until the commit is known to have happened, so that it can be written again."""
@@ -272,6 +297,12 @@ class WriteBatch:
     """run -> (seq, state, ended, counts as JSON text, outputs as JSON text or None, error, 1 if its input is not valid)"""
     outbox: list[tuple[int, int, str, str, str, float, float]] = field(default_factory=list)
     """(run, seq, kind, data as JSON text, key, at, due): what a courier is to do, recorded exactly once. See outbox."""
+    asked: list[tuple[str, int, str, int]] = field(default_factory=list)
+    """(digest of a token, run, task, attempt): the attempt may be answered, see answers."""
+    awaited: list[tuple[float, float, float, int, str, int]] = field(default_factory=list)
+    """(until, heartbeat, beat, run, task, attempt): it waits for the answer."""
+    waited: list[tuple[str, int, str, int]] = field(default_factory=list)
+    """(payload, run, task, attempt): the answer is how these have ended."""
     handled: list[int] = field(default_factory=list)
     """Numbers of requests that are done with."""
     workloads: dict[str, tuple[str, int, int, str, str, str]] = field(default_factory=dict)
@@ -291,6 +322,9 @@ class WriteBatch:
             or self.served
             or self.runs
             or self.outbox
+            or self.asked
+            or self.awaited
+            or self.waited
             or self.handled
             or self.workloads
             or self.queue_use
@@ -306,6 +340,9 @@ class WriteBatch:
         self.served = [row for row in self.served if row[1] not in numbers]
         self.runs = {number: row for number, row in self.runs.items() if number not in numbers}
         self.outbox = [row for row in self.outbox if row[0] not in numbers]
+        self.asked = [row for row in self.asked if row[1] not in numbers]
+        self.awaited = [row for row in self.awaited if row[3] not in numbers]
+        self.waited = [row for row in self.waited if row[1] not in numbers]
         self.workloads = {key: row for key, row in self.workloads.items() if row[2] not in numbers}
 
     def clear(self) -> None:
@@ -319,6 +356,9 @@ class WriteBatch:
             self.served,
             self.runs,
             self.outbox,
+            self.asked,
+            self.awaited,
+            self.waited,
             self.handled,
             self.workloads,
             self.queue_use,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
+from penstock.store.answers import AnswerRepository
 from penstock.store.deliveries import DeliveryRepository
 from penstock.store.drivers import base
 from penstock.store.drivers.base import Driver, Row
@@ -76,6 +77,7 @@ class Store:
         self.deliveries = DeliveryRepository(session, self.outbox)
         self.tracking = TrackingRepository(session)
         self.orders = OrderRepository(session)
+        self.answers = AnswerRepository(session, self.runs, self.orders)
         self.tokens = TokenRepository(session)
         self.series = SeriesRepository(session)
         self.usage = UsageRepository(session)

@@ -236,6 +236,8 @@ class StepWriter:
             parts = getattr(step, name)
             if parts:
                 yield f"{name}=[{', '.join(map(built, parts))}]"
+        if step.answer is not None:
+            yield f"answer={built(step.answer)}"
         if step.extra:
             yield f"extra={self._model.part(step.extra)}"
         if step.cache != model.Cache():

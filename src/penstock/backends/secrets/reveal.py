@@ -14,7 +14,7 @@ from penstock.backends.attempt import CannotRun
 from penstock.backends.base import AttemptEnded, AttemptSpec
 from penstock.backends.secrets.mask import Masker, needles_of
 from penstock.backends.secrets.sources import SecretSources, is_optional, ways
-from penstock.expressions.secret import filled, secrets_in
+from penstock.expressions.secret import TOKEN, URL, filled, secrets_in
 from penstock.graph import model
 from penstock.graph.model import Function, Outcome
 from penstock.graph.stored import Stored, stored_in
@@ -37,12 +37,17 @@ def _all(spec: AttemptSpec) -> Any:
         yield from secrets_in(mount.files)
 
 
-def revealed(spec: AttemptSpec, sources: SecretSources, beside: str) -> AttemptSpec:
-    """Raises CannotRun, UserError."""
+def revealed(
+    spec: AttemptSpec, sources: SecretSources, beside: str, known: Mapping[str, str] | None = None
+) -> AttemptSpec:
+    """`known`: texts that are not looked for. Raises CannotRun, UserError."""
     texts: dict[str, str] = {}
     for secret in _all(spec):
         for name in secret.names:
-            text = sources.find(name, beside)
+            text = (known or {}).get(name)
+            if text is None and name in (TOKEN, URL):
+                raise CannotRun(f"{name} is not known: set PENSTOCK_ADDRESS to the address of a server of this store")
+            text = sources.find(name, beside) if text is None else text
             if text is not None:
                 texts[name] = text
             elif not is_optional(name):

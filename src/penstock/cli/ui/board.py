@@ -157,6 +157,10 @@ class Board:
         if state in ("succeeded", "running"):
             return []
         action = node.step.action
+        if state == "suspended" and node.step.answer is not None:
+            return [("waits for an answer", {"fg": "yellow"})]
+        if state == "suspended" and isinstance(action, Suspend) and action.payloads is not None:
+            return [("waits for payloads", {"fg": "yellow"})]
         if state == "suspended" and not (isinstance(action, Suspend) and action.duration is not None):
             message = self.reasons.get(node.path, "")
             hint = f"   penstock resume {run}/{node.path}" if run else ""

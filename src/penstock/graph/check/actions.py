@@ -75,6 +75,10 @@ def _resource(context: Context, step: Step, action: Resource, scope: ReadScope) 
 
 def _suspend(context: Context, step: Step, action: Suspend, scope: ReadScope) -> None:
     check_seconds(context, action.duration, scope.at("suspend.duration"), step.source)
+    if action.payloads is not None and (action.until not in (None, "") or len(step.outputs) > 1):
+        message = "it waits for payloads, and has a time or several outputs"
+        fix = "keep one output, and `duration` for the limit of time"
+        context.report("P537", message, fix, scope.at("suspend.payloads"), step.source)
     if action.duration is not None and action.until not in (None, ""):
         message = "it waits for a duration and until a time"
         context.report("P233", message, "keep one of the two", scope.at("suspend.until"), step.source)

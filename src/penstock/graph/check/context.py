@@ -97,6 +97,6 @@ class Context:
             return STR, 4
         if root in ("item", "inputs", "outputs") and length > 1:
             return scope.own.get(f"{root}.{path[1]}", ANY), 2
-        if root in ("run", "secrets") and length > 1:
+        if root in ("run", "secrets", "callback") and length > 1:
             return STR, 2
         return ANY, length

@@ -10,6 +10,7 @@ from typing import Final
 
 from penstock.errors import nearest
 from penstock.expressions.parse import Choice, ListOf, MapOf, Node, path_of, references, show
+from penstock.expressions.secret import CALLBACK, CALLBACKS
 from penstock.expressions.secret import ROOT as SECRETS
 from penstock.graph.check.context import FIELDS, Context, ReadScope
 
@@ -30,6 +31,8 @@ SECRET_PLACES: Final = (
     "script.source",
 )
 """Fields that may hold secrets. Those in words and scripts are for other systems: `penstock run` refuses them."""
+CALLBACK_PLACES: Final = SECRET_PLACES[:7]
+"""Fields that may hold the token of an answer: others see the rest."""
 STEP_FIELDS: Final = ("outputs", "outcome", "exit_code", "error", "succeeded")
 
 
@@ -40,6 +43,8 @@ def check_path(context: Context, path: Path, scope: ReadScope, field: str) -> bo
         return _secret(context, path, scope, field)
     if root not in scope.roots:
         return _unreadable_root(context, root, scope, field)
+    if root == CALLBACK:
+        return _callback(context, path, scope, field)
     rule = _RULES.get(root)
     return len(path) == 1 or rule is None or rule(context, path, scope, field)
 
@@ -78,6 +83,16 @@ def _secret(context: Context, path: Path, scope: ReadScope, field: str) -> bool:
     return False
 
 
+def _callback(context: Context, path: Path, scope: ReadScope, field: str) -> bool:
+    if len(path) == 2 and path[1] in CALLBACKS and field.startswith(CALLBACK_PLACES):
+        return True
+    known = len(path) == 2 and path[1] in CALLBACKS
+    what = f"{'.'.join(path)} cannot be read here" if known else f"there is no {'.'.join(path)}"
+    fix = "write callback.token or callback.url as the value of a variable (env), an input, or a header or body of a request"
+    context.report("P531", what, fix, scope.at(field), scope.source)
+    return False
+
+
 def computes_with_secret(node: Node) -> bool:
     """Nothing can: its value is known to nobody until an attempt starts. It may be chosen, and put into a list or map."""
     match node:
@@ -92,12 +107,12 @@ def computes_with_secret(node: Node) -> bool:
 
 
 def _reads_secret(node: Node) -> bool:
-    return any(path[0] == SECRETS for path in references(show(node)))
+    return any(path[0] in (SECRETS, CALLBACK) for path in references(show(node)))
 
 
 def report_computed(context: Context, path: Path, scope: ReadScope, field: str) -> bool:
     """Always False."""
-    what = f"secrets.{path[1]} is computed with, and its value is known to nobody before the step that is given it"
+    what = f"{path[0]}.{path[1]} is computed with, and its value is known to nobody before the step that is given it"
     fix = "give the step the secret itself; to put it into a text: f\"Bearer {secret('NAME')}\", or Bearer ${{ secrets.NAME }}"
     context.report("P284", what, fix, scope.at(field), scope.source)
     return False

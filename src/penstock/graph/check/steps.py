@@ -11,9 +11,11 @@ from typing import Final
 
 from penstock.errors import nearest
 from penstock.expressions import types
+from penstock.expressions.secret import CALLBACK
 from penstock.expressions.types import ANY, BOOL, list_of
 from penstock.graph import quantity
 from penstock.graph.check.actions import check_action
+from penstock.graph.check.answers import check_answer
 from penstock.graph.check.context import ALWAYS, OBJECT, Context, ReadScope
 from penstock.graph.check.loops import check_while, declare_loop_variables
 from penstock.graph.check.paths import check_known_step
@@ -67,6 +69,8 @@ def _scopes(context: Context, step: Step, where: str) -> StepScopes:
     for given in step.inputs:
         own[f"inputs.{given.name}"] = given.type
     outside, inside, after = _ROOTS[step.each is not None, on_exit]
+    if step.answer is not None:
+        outside, inside = outside | {CALLBACK}, inside | {CALLBACK}
     source = step.source
     return StepScopes(
         step,
@@ -253,6 +257,11 @@ def _pod(context: Context, at: StepScopes) -> None:
         check_pod(context, at.step.action, at.after)
 
 
+def _answer(context: Context, at: StepScopes) -> None:
+    if at.step.answer is not None:
+        check_answer(context, at.step, at.step.answer, at.inside)
+
+
 def _timeout_by(context: Context, at: StepScopes) -> None:
     step = at.step
     if step.timeout_by is None:
@@ -284,6 +293,7 @@ SCOPE_RULES: Final[tuple[Callable[[Context, StepScopes], None], ...]] = (
     _conditions,
     _timeout_by,
     _resources_by,
+    _answer,
     _while,
     _outputs,
     _needs,

@@ -8,6 +8,7 @@ from penstock.expressions import types
 from penstock.expressions.infer import TypeMismatch, infer
 from penstock.expressions.parse import Expr, Node, path_of, references, show, simple_path
 from penstock.expressions.satisfy import never
+from penstock.expressions.secret import CALLBACK
 from penstock.expressions.secret import ROOT as SECRETS
 from penstock.expressions.template import Template
 from penstock.expressions.types import ANY, BOOL, STR, Type, list_of
@@ -92,7 +93,7 @@ def _check_references(context: Context, expr: Expr, scope: ReadScope, field: str
     good = True
     for path in references(expr.text):
         good = check_path(context, path, scope, field) and good
-        if path[0] == SECRETS and good and computes_with_secret(expr.node):
+        if path[0] in (SECRETS, CALLBACK) and good and computes_with_secret(expr.node):
             good = report_computed(context, path, scope, field)
     return good
 

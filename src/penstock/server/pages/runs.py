@@ -194,6 +194,7 @@ async def show_task(request: Request, run: RunName, path: Text) -> Response:
             "waits": why_text.waits(report, time.time()) if report is not None else [],
             "live": row.ended is None,
             "asked": _asked(store, record, row) if row.state == "suspended" else None,
+            "awaited": bool(row.info.get("answer")),
         }
 
     data = await with_run(request, run, look)

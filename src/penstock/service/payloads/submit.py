@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from penstock.artifacts.blobs import Blobs
 from penstock.artifacts.values import dumps, store_value
+from penstock.engine.follow import FOLLOW, PAYLOAD_ENDED
 from penstock.graph.model import Workflow
 from penstock.graph.stored import Stored
 from penstock.service.payloads.decide import REUSE, decide
@@ -100,6 +101,8 @@ def submit(
         return SubmittedPayload(known, None)
     submission = prepare({**request.params, identity.param: request.payload})
     by_reference(submission, identity.param, blobs)
+    told = {"kind": PAYLOAD_ENDED, "data": {"payload": id}}
+    submission.options[FOLLOW] = [*submission.options.get(FOLLOW, ()), told]
 
     def create(before: PayloadRecord | None, attempt: int) -> RunRecord:
         origin = request.origin

@@ -167,6 +167,8 @@ class _Forecaster:
 
     def _reason(self, task: Task) -> str:
         plan = task.state.plan
+        if plan.step.answer is not None:
+            return "waits for an answer"
         if plan.private:
             return _NEVER_REUSED.get(plan.kind, "its results are not stored (cache is off)")
         if self.last is None:

@@ -234,7 +234,10 @@ def _task_waits(store: Store, run: RunRecord, rows: Iterable[TaskRow]) -> list[W
         if row.state in ("retrying", "suspended"):
             due = _due(store, run) if due is None else due
             until = {"until": due[row.task]} if row.task in due else {}
-            kind = "retry" if row.state == "retrying" else "time" if until else "somebody"
+            if row.state == "suspended" and row.info.get("answer"):
+                kind, until = "answer", {name: row.info[name] for name in ("until", "payloads") if row.info.get(name)}
+            else:
+                kind = "retry" if row.state == "retrying" else "time" if until else "somebody"
             wait = Wait(row.task, kind, row.started, {**message, **until})
         elif row.state == "running" and row.info.get("waits"):
             wait = Wait(row.task, "there", row.started, {"message": row.info["waits"]})

@@ -31,6 +31,7 @@ from penstock.formats.documents import Document, Library
 from penstock.formats.report import Report
 from penstock.graph.model import (
     ANY_OUTCOME,
+    Answer,
     Cache,
     Edge,
     Enough,
@@ -234,7 +235,7 @@ class _Reader:
         return name
 
     def _steps(self, name: str, state: Mapping[str, Any], hint: str, path: str, taken: set[str]) -> Iterator[Step]:
-        """What a state that works is: one step, and more for an ItemReader or a token."""
+        """What a state that works is: one step, and more for an ItemReader."""
         at = f"params.walk.at == {json.dumps(name)}"
         own = legal(name, taken)
         taken.add(own)
@@ -273,18 +274,14 @@ class _Reader:
         made = _step(own, work, at, timeout, common)
         if not token and ("TimeoutSecondsPath" in state or isinstance(limit, str)):
             made = replace(made, timeout_by=Expr.of("params.walk.timeout"))
-        yield made
         if token:
-            asked = legal(f"{own}-answer", taken)
-            taken.add(asked)
-            message = "the task is handed over: resume with answer, or with failure={error, cause}"
-            yield Step(
-                name=asked,
-                action=Suspend(until=Expr.of("params.walk.until"), message=message),
-                outputs=(*answered(), Output(name="failure", type=ANY, default=None)),
-                when=Expr.of(f'{at} && steps["{own}"].outcome == "succeeded"'),
-                **common,
+            answer = Answer(
+                within_by=Expr.of("params.walk.timeout"),
+                heartbeat_by=Expr.of("params.walk.heartbeat"),
+                token_as=Expr.of("params.walk.token"),
             )
+            made = replace(made, answer=answer, outputs=answered())
+        yield made
 
     def _start(
         self, own: str, state: Mapping[str, Any], child: StartedMachine, at: str, path: str, common: dict[str, Any]
@@ -468,6 +465,4 @@ def _answer_of(step: Step, by_name: bool) -> dict[str, Any]:
         given = "{" + ", ".join(f"{quote(one.name)}: {at}.outputs[{quote(one.name)}]" for one in step.outputs) + "}"
     answer = Expr.of(f'{at}.outcome == "succeeded" ? {given} : null')
     found = {"outcome": Expr.of(f"{at}.outcome"), "answer": answer, "error": Expr.of(f"{at}.error")}
-    if any(output.name == "failure" for output in step.outputs):
-        found["failure"] = Expr.of(f'{at}.outcome == "succeeded" ? {at}.outputs.failure : null')
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from penstock.formats.asl.language.failures import RUNTIME, TIMEOUT, StateFailure
@@ -55,14 +55,12 @@ def turn(definition: Mapping[str, Any], kept: Kept, answer: Mapping[str, Any], n
                 "call": unwrapped(asked.resource, asked.parameters),
                 "token": asked.token or "",
                 "timeout": asked.timeout,
+                "heartbeat": asked.heartbeat,
             }
             child = definition.get("Machines", {}).get(asked.state)
             if child is not None:
                 run = started(child, asked.parameters, f"{execution.id}/{walk.id}-{rounds}", now)
                 found["items"] = [first(child, input_of(asked.parameters), run)]
-            limits = [one for one in (asked.timeout, asked.heartbeat) if one is not None]
-            if asked.token and limits:
-                found["until"] = as_text(now + timedelta(seconds=min(limits)))
         case ReadItems():
             found |= {"at": asked.state, "read": {"parameters": asked.parameters}}
         case Inside():
@@ -87,10 +85,11 @@ def _answered(walker: Walker, kept: Kept, id: str, answer: Mapping[str, Any], no
         told = ended(resource, kept["items"][0]["execution"], kept["call"], answer, now)
         return walker.failed(id, told, now) if isinstance(told, StateFailure) else walker.answered(id, told, now)
     if answer.get("error"):
-        return walker.failed(id, _failure(answer["error"]), now)
+        failure = _failure(answer["error"])
+        if kept["token"] and failure.error == TIMEOUT:
+            failure = StateFailure(TIMEOUT, "")  # nobody has answered
+        return walker.failed(id, failure, now)
     found = answer.get("answer")
-    if kept["until"] and found is None and as_text(now) >= kept["until"]:
-        return walker.failed(id, StateFailure(TIMEOUT, ""), now)  # nobody has answered
     if kept["read"] is not None:
         return walker.items_read(id, found, now)
     if kept["items"] is not None:
@@ -101,8 +100,6 @@ def _answered(walker: Walker, kept: Kept, id: str, answer: Mapping[str, Any], no
 
 
 def _failure(error: Mapping[str, Any]) -> StateFailure:
-    if "error" in error:  # said by whoever had the token
-        return StateFailure(error["error"], error.get("cause"))
     name = str(error.get("name") or "States.TaskFailed")
     if not name.startswith("States."):
         name = name.rpartition(".")[2]  # an exception is known by its class, without the module
@@ -157,7 +154,7 @@ def _kept(walk: Walk, execution: MachineRun, rounds: int) -> Kept:
         "beyond": 0,
         "timeout": None,
         "token": "",
-        "until": "",
+        "heartbeat": None,
         "end": None,
     }
     return {**empty, "inner": inner, "execution": asked, "rounds": rounds}
