@@ -21,7 +21,7 @@ from penstock.plan.make import make
 from penstock.plan.merge import merge
 from penstock.service import conversion, workflows
 from penstock.service.callbacks import guard
-from penstock.service.callbacks.answers import FATAL, RETRY, SUCCESS, Answer, judge, retry_after
+from penstock.service.callbacks.answers import FATAL, RETRY, SUCCESS, ReceiverAnswer, judge, retry_after
 from penstock.service.callbacks.backoff import delay
 from penstock.service.callbacks.render import EndedRun, passes, request_of, sealed, signature
 
@@ -125,7 +125,7 @@ def test_a_wait_is_never_longer_than_the_longest_and_ends(
 
 @given(st.integers(100, 599), st.binary(max_size=50))
 def test_an_answer_without_rules(status: int, data: bytes) -> None:
-    found = judge((), Answer(status, {}, data), 0.0)
+    found = judge((), ReceiverAnswer(status, {}, data), 0.0)
     wanted = SUCCESS if 200 <= status < 300 else RETRY if status >= 500 or status in (408, 425, 429) else FATAL
     assert found.then == wanted and (found.error == "") == (wanted == SUCCESS)
 
@@ -137,12 +137,12 @@ def test_the_first_rule_that_fits_counts() -> None:
         AnswerRule(then="retry", status=("4xx",)),
     )
     for answer, wanted in (
-        (Answer(409, {}, b'{"code": "known"}'), SUCCESS),
-        (Answer(409, {}, b"no JSON"), RETRY),
-        (Answer(502, {"x-final": "1"}, b""), FATAL),
-        (Answer(504, {"x-final": "1"}, b""), RETRY),
-        (Answer(404, {}, b""), RETRY),
-        (Answer(302, {}, b""), FATAL),
+        (ReceiverAnswer(409, {}, b'{"code": "known"}'), SUCCESS),
+        (ReceiverAnswer(409, {}, b"no JSON"), RETRY),
+        (ReceiverAnswer(502, {"x-final": "1"}, b""), FATAL),
+        (ReceiverAnswer(504, {"x-final": "1"}, b""), RETRY),
+        (ReceiverAnswer(404, {}, b""), RETRY),
+        (ReceiverAnswer(302, {}, b""), FATAL),
     ):
         assert judge(rules, answer, 0.0).then == wanted, answer
 

@@ -29,6 +29,7 @@ from penstock.expressions.parse import Expr, references
 from penstock.expressions.template import Template
 from penstock.expressions.types import ANY, Type
 from penstock.graph.callback import Callback
+from penstock.graph.payload_paths import PayloadIdentity
 
 Value = Any
 """JSON data whose leaves may also be Expr or Template."""
@@ -476,20 +477,6 @@ class Link:
 
 
 LINK_ON: Final = ("succeeded", "failed", "cancelled", "invalid")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PayloadIdentity:
-    """What says which work a run does: one of its parameters, the payload, or parts of it. Two submissions with the same identity are the same
-    work, which is done once.
-
-    Paths are as in `.features[].id`, see payload_paths. What no path names belongs to the identity if nothing is included."""
-
-    param: str = "payload"
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    version: int = 1
-    """Raise it when the workflow has come to give something else: then what an older version gave does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

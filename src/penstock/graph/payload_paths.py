@@ -1,4 +1,4 @@
-"""Paths into a payload: `.features[].id`. Read by graph.check and by service.payloads. Pure.
+"""What identifies a payload, and paths into one: `.features[].id`. Read by graph.check and by service.payloads. Pure.
 
 .               the whole payload
 .name           a key of a map; `."odd key"` if it is no plain word
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 EACH: Final = None
@@ -17,6 +18,20 @@ EACH: Final = None
 Parts = tuple[str | None, ...]
 MOST_PARTS: Final = 100
 _PART: Final = re.compile(r'\.("(?:[^"\\]|\\.)*")|\.([^.\[\]"?\s]+)|(\[\])')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadIdentity:
+    """What says which work a run does: one of its parameters, the payload, or parts of it. Two submissions with the same identity are the same
+    work, which is done once.
+
+    Paths are as in `.features[].id`, see above. What no path names belongs to the identity if nothing is included."""
+
+    param: str = "payload"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    version: int = 1
+    """Raise it when the workflow has come to give something else: then what an older version gave does not count."""
 
 
 class PayloadPath(NamedTuple):

@@ -22,7 +22,7 @@ SHOWN: Final = 200
 """Characters of an answer in an error."""
 
 
-class Answer(NamedTuple):
+class ReceiverAnswer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     """By name in lower case."""
@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
     """Seconds that the receiver asks to wait."""
 
 
-def judge(rules: Sequence[AnswerRule], answer: Answer, now: float) -> Verdict:
+def judge(rules: Sequence[AnswerRule], answer: ReceiverAnswer, now: float) -> Verdict:
     scope = {"answer": {"status": answer.status, "headers": dict(answer.headers), "body": _body(answer)}}
     for rule in rules:
         if reads_body(rule) and not answer.whole and _status_fits(rule, answer.status):
@@ -67,7 +67,7 @@ def _heads(text: str) -> list[tuple[str, ...]]:
     return [path[:2] for path in references(text)]
 
 
-def _verdict(then: str, answer: Answer, now: float) -> Verdict:
+def _verdict(then: str, answer: ReceiverAnswer, now: float) -> Verdict:
     if then == SUCCESS:
         return Verdict(SUCCESS)
     text = " ".join(answer.text.split())
@@ -96,7 +96,7 @@ def _fits(pattern: str, status: int) -> bool:
     return int(low) <= status <= int(high or low)
 
 
-def _body(answer: Answer) -> Any:
+def _body(answer: ReceiverAnswer) -> Any:
     with suppress(ValueError, RecursionError):
         return json.loads(answer.text)
     return answer.text

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from penstock.graph.check.callbacks import url_problem
-from penstock.service.callbacks.answers import Answer
+from penstock.service.callbacks.answers import ReceiverAnswer
 from penstock.service.callbacks.guard import AddressGuard
 from penstock.service.callbacks.render import SealedRequest
 
@@ -82,7 +82,7 @@ class CallbackSender:
         with self._lock:
             self._keeps = True
 
-    def send(self, request: SealedRequest, timeout: float, whole: bool = False) -> Answer:
+    def send(self, request: SealedRequest, timeout: float, whole: bool = False) -> ReceiverAnswer:
         """`whole`: the body of the answer matters. Raises NotSent."""
         deadline = self._clock() + timeout
         url, headers = request.url, {**request.headers, **request.own}
@@ -118,7 +118,9 @@ class CallbackSender:
             raise NotSent(f"it was sent on to {after}, and its body holds a secret", fatal=True)
         return to
 
-    def _once(self, request: SealedRequest, url: str, headers: dict[str, str], deadline: float, whole: bool) -> Answer:
+    def _once(
+        self, request: SealedRequest, url: str, headers: dict[str, str], deadline: float, whole: bool
+    ) -> ReceiverAnswer:
         origin = origin_of(url)
         line = self._kept(origin)
         if line is not None:
@@ -145,7 +147,7 @@ class CallbackSender:
         headers: dict[str, str],
         deadline: float,
         whole: bool,
-    ) -> Answer:
+    ) -> ReceiverAnswer:
         line.socket.deadline = deadline
         line.http.request(request.method, _target(urlsplit(url)), request.data, headers)
         response = line.http.getresponse()
@@ -160,7 +162,7 @@ class CallbackSender:
                 self._idle[origin].append((self._clock(), line))
         if not kept:
             line.close()
-        return Answer(response.status, found, data, complete)
+        return ReceiverAnswer(response.status, found, data, complete)
 
     def _kept(self, origin: ReceiverOrigin) -> _Line | None:
         with self._lock:

@@ -23,7 +23,7 @@ from penstock.formats.asl.write.expression import Unwritten, field, literal, mar
 from penstock.formats.asl.write.order import Row, SideBySide, arrange
 from penstock.formats.asl.write.policies import seconds
 from penstock.formats.asl.write.scope import MachineScope, Shared
-from penstock.formats.asl.write.states import LONGEST_ROW, Chain, Names, unique
+from penstock.formats.asl.write.states import LONGEST_ROW, Names, StateChain, unique
 from penstock.formats.asl.write.steps import BAD, Recorded, StepStates
 from penstock.formats.base import Written
 from penstock.graph.model import (
@@ -184,7 +184,7 @@ class _Machine:
     def written(self) -> dict[str, Any]:
         workflow = self.workflow
         self._refused()
-        chain = Chain(self.scope.names)
+        chain = StateChain(self.scope.names)
         if workflow.params:
             chain.add("begin", {"Type": "Pass", "Assign": {"params": self._params()}})
         made = self._with_handlers(chain) if workflow.on_exit else self._body(chain, "")
@@ -224,7 +224,7 @@ class _Machine:
             found[one.name] = marked(f"$exists({given}) ? {given} : {instead}")
         return found
 
-    def _body(self, chain: Chain, name: str) -> dict[str, Any]:
+    def _body(self, chain: StateChain, name: str) -> dict[str, Any]:
         """The steps, and the outputs at the end. `name`: what it is the body of."""
         row, levelled = arrange(self.order, self.edges)
         for one in levelled[:100]:
@@ -236,7 +236,7 @@ class _Machine:
         self._judged(chain)
         return chain.machine(f"{name}end", self._outputs())
 
-    def _row(self, row: Row, chain: Chain, scope: MachineScope) -> None:
+    def _row(self, row: Row, chain: StateChain, scope: MachineScope) -> None:
         for block in row:
             if isinstance(block, SideBySide):
                 self._beside(block, chain, scope)
@@ -246,12 +246,12 @@ class _Machine:
             if record.variable is not None:
                 chain.assigned.append(record.variable)
 
-    def _beside(self, block: SideBySide, chain: Chain, scope: MachineScope) -> None:
+    def _beside(self, block: SideBySide, chain: StateChain, scope: MachineScope) -> None:
         """A Parallel. What its branches have recorded is handed on by name."""
         branches: list[dict[str, Any]] = []
         assigned: dict[str, str] = {}
         for number, row in enumerate(block.rows):
-            inner = Chain(scope.names)
+            inner = StateChain(scope.names)
             self._row(row, inner, scope)
             held = {name: marked(f"${name}") for name in inner.assigned}
             branches.append(inner.machine(f"{_first(row)}-done", held))
@@ -260,7 +260,7 @@ class _Machine:
         chain.add(f"{_first(block.rows[0])}-beside", {**state, **({"Assign": assigned} if assigned else {})})
         chain.assigned += assigned
 
-    def _judged(self, chain: Chain) -> None:
+    def _judged(self, chain: StateChain) -> None:
         """Fails if a step failed and nothing that asked for that has run."""
         steps, records = self.scope.steps, self.scope.records
         bad = []
@@ -297,8 +297,8 @@ class _Machine:
 
     # -- exit handlers ------------------------------------------------------------------------------------------------
 
-    def _with_handlers(self, chain: Chain) -> dict[str, Any]:
-        body = self._body(Chain(self.scope.names), "main-")
+    def _with_handlers(self, chain: StateChain) -> dict[str, Any]:
+        body = self._body(StateChain(self.scope.names), "main-")
         catch: dict[str, Any] = {
             "ErrorEquals": ["States.ALL"],
             "Assign": {"workflow": "failed", "result": {}},

@@ -36,7 +36,7 @@ def unique(wanted: str, taken: set[str], longest: int, dash: str = "-") -> str:
     return found
 
 
-class Chain:
+class StateChain:
     """States that follow one another. What has no state to go to yet goes to the next one that is added."""
 
     def __init__(self, names: Names) -> None:
