@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from penstock.author.values import WorkflowParam
     from penstock.errors import InvalidInput, PenstockError
     from penstock.graph.callback import AnswerRule, Callback, CallbackRetry
-    from penstock.graph.model import Answer, Backoff, Cache, Outcome, PayloadIdentity, Retry, Toleration, Unit
+    from penstock.graph.model import Answer, Backoff, Cache, Outcome, Retry, Toleration, Unit
+    from penstock.graph.payload_paths import PayloadIdentity
     from penstock.runners.base import RunFailed
     from penstock.runners.client import Client
     from penstock.runners.clusters import ArgoRunner, JobSetRunner, TektonRunner
@@ -30,7 +31,7 @@ _HOME = {
     "Chain": "author.chains", "Link": "author.links",
     "BaseJob": "author.jobs", "ContainerJob": "author.jobs", "FunctionJob": "author.tasks", "ResourceJob": "author.jobs",
     "ScriptJob": "author.jobs", "Workflow": "author.jobs", "WorkflowParam": "author.values", "secret": "author.secrets",
-    "PenstockError": "errors", "InvalidInput": "errors", "PayloadIdentity": "graph.model",
+    "PenstockError": "errors", "InvalidInput": "errors", "PayloadIdentity": "graph.payload_paths",
     "AnswerRule": "graph.callback", "Callback": "graph.callback", "CallbackRetry": "graph.callback",
     "Answer": "graph.model", "Backoff": "graph.model", "Cache": "graph.model", "Outcome": "graph.model", "Retry": "graph.model",
     "Toleration": "graph.model", "Unit": "graph.model",

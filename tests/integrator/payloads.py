@@ -8,7 +8,8 @@ from typing import Any
 
 from penstock.artifacts.blobs import Blobs
 from penstock.expressions import types
-from penstock.graph.model import Output, Parameter, PayloadIdentity, Script, Step, Workflow
+from penstock.graph.model import Output, Parameter, Script, Step, Workflow
+from penstock.graph.payload_paths import PayloadIdentity
 from penstock.service.payloads.submit import PayloadRequest, SubmittedPayload, submit
 from penstock.service.submission import Submission
 from penstock.store.records import RunRecord, WriteBatch

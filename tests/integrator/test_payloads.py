@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import UserError
 from penstock.graph import codec
-from penstock.graph.model import PayloadIdentity
+from penstock.graph.payload_paths import PayloadIdentity
 from penstock.service.pasted import converted
 from penstock.service.payloads.canonical import NotCanonical, canonical
 from penstock.service.payloads.identity import counted, payload_id

@@ -462,7 +462,7 @@ def test_each_time_has_one_run_with_four_processes_of_which_two_are_killed(where
         for pipe in (one.stdin, one.stdout):
             assert pipe is not None
             pipe.close()
-    ordered = {one.run for one in store.orders.all()}
+    ordered = store.orders.runs()
     for name in names:
         found = store.schedules.runs_of(name, 1000)
         assert sorted(one.due - NOON for one in found) == [60.0 * number for number in range(1, 41)]

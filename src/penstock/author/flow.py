@@ -19,6 +19,7 @@ from penstock.author.links import defining, with_links
 from penstock.errors import instead, nearest
 from penstock.graph import model
 from penstock.graph.model import Unit
+from penstock.graph.payload_paths import PayloadIdentity
 
 if TYPE_CHECKING:
     from penstock.runners.local import Run  # for type checkers alone: this package does not depend on runners
@@ -145,7 +146,7 @@ def workflow(
     labels: Mapping[str, str] | None = None,
     links: Sequence[Any] = (),
     catalogue: Sequence[Authored] = (),
-    payload: model.PayloadIdentity | None = None,
+    payload: PayloadIdentity | None = None,
     callbacks: Sequence[Any] = (),
 ) -> Callable[[Callable[P, R]], WorkflowFunction[P, R]]: ...
 def workflow(function: Any = None, /, **options: Any) -> Any:

@@ -25,6 +25,7 @@ from penstock.expressions.parse import Expr, reference
 from penstock.graph import codec, model
 from penstock.graph.limits import NAME
 from penstock.graph.model import MISSING, NORMAL, Edge, Outcome, Unit
+from penstock.graph.payload_paths import PayloadIdentity
 
 plain_call: ContextVar[str] = ContextVar("plain_call", default="")
 """The name of the @workflow function that is being called as ordinary Python, if any."""
@@ -461,7 +462,7 @@ class Workflow(Authored):
         locks: Sequence[Any] = (),
         links: Iterable[Any] = (),
         catalogue: Iterable[Authored] = (),
-        payload: model.PayloadIdentity | None = None,
+        payload: PayloadIdentity | None = None,
         uses: Iterable[Authored] = (),
         extra: Mapping[str, Any] | None = None,
         labels: Mapping[str, str] | None = None,

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from penstock.errors import PlanError, Problem
-from penstock.graph.model import PayloadIdentity, Workflow
-from penstock.graph.payload_paths import EACH, PayloadPath, parse_path
+from penstock.graph.model import Workflow
+from penstock.graph.payload_paths import EACH, PayloadIdentity, PayloadPath, parse_path
 from penstock.service.payloads.canonical import NotCanonical, canonical
 
 NAMESPACE: Final = uuid.UUID("6a0d5c0b-9f1e-5d53-8a6c-5f5b0f3d2a71")

@@ -15,7 +15,7 @@ from penstock.formats.asl.write.expression import Unwritten, alone, data, field,
 from penstock.formats.asl.write.policies import retry_rules, seconds
 from penstock.formats.asl.write.rows import Row, row_of, spread
 from penstock.formats.asl.write.scope import MachineScope, defaults
-from penstock.formats.asl.write.states import LONGEST_ROW, Chain, unique
+from penstock.formats.asl.write.states import LONGEST_ROW, StateChain, unique
 from penstock.graph.model import (
     MISSING,
     ForEach,
@@ -62,7 +62,7 @@ class StepStates:
         self.unsure = unsure
         """Steps that may end in another way than succeeded or skipped."""
 
-    def write(self, chain: Chain) -> None:
+    def write(self, chain: StateChain) -> None:
         """Adds its states."""
         self._files()
         try:
@@ -84,7 +84,7 @@ class StepStates:
 
     # -- does it run? -------------------------------------------------------------------------------------------------
 
-    def _guarded(self, chain: Chain) -> None:
+    def _guarded(self, chain: StateChain) -> None:
         step, rules = self.step, []
         guard = self._guard()
         if guard:
@@ -97,7 +97,7 @@ class StepStates:
         self._each(chain) if step.each is not None else self._run(chain, self.scope, self.record, step.name)
         chain.open += [(rule, "Next") for rule in rules]
 
-    def _ask(self, chain: Chain, name: str, rules: list[dict[str, Any]]) -> None:
+    def _ask(self, chain: StateChain, name: str, rules: list[dict[str, Any]]) -> None:
         choice = {"Type": "Choice", "Choices": rules, "Default": ""}
         chain.add(name, choice)
         chain.open = [(choice, "Default")]
@@ -124,12 +124,12 @@ class StepStates:
 
     # -- for each item ------------------------------------------------------------------------------------------------
 
-    def _each(self, chain: Chain) -> None:
+    def _each(self, chain: StateChain) -> None:
         step, scope = self.step, self.scope
         assert step.each is not None
         items, selected, types = self._items(step.each)
         item = scope.names.variable(f"item_{step.name}")
-        inner = Chain(scope.names)
+        inner = StateChain(scope.names)
         inner.add(f"{step.name}-item", {"Type": "Pass", "Assign": {item: marked("$states.input")}})
         place = scope.at({"item": f"${item}"}, types)
         result = Recorded(scope.names.variable(f"result_{step.name}"))
@@ -211,13 +211,13 @@ class StepStates:
 
     # -- once, or round after round -----------------------------------------------------------------------------------
 
-    def _run(self, chain: Chain, place: MachineScope, record: Recorded, name: str) -> None:
+    def _run(self, chain: StateChain, place: MachineScope, record: Recorded, name: str) -> None:
         if self.step.loop is None:
             self._action(chain, place, record, name, None)
         else:
             self._rounds(chain, place, record, name, self.step.loop)
 
-    def _rounds(self, chain: Chain, place: MachineScope, record: Recorded, name: str, loop: While) -> None:
+    def _rounds(self, chain: StateChain, place: MachineScope, record: Recorded, name: str, loop: While) -> None:
         step, names = self.step, self.scope.names
         given, count = names.variable(f"inputs_{step.name}"), names.variable(f"round_{step.name}")
         own = Recorded(record.variable or names.variable(f"result_{step.name}"), record.caught)
@@ -251,7 +251,7 @@ class StepStates:
         chain.open = rest
 
     def _again(
-        self, chain: Chain, name: str, holds: str, full: str, begins: str, loop: While
+        self, chain: StateChain, name: str, holds: str, full: str, begins: str, loop: While
     ) -> list[tuple[dict[str, Any], str]]:
         """The Choice after a round. Returns what leaves the circle besides its Default."""
         limit: dict[str, Any] = {"Condition": marked(f"{holds} and {full}")}
@@ -280,7 +280,7 @@ class StepStates:
                 found[one.name] = marked(f"$exists({code}) ? {code} : {literal(resolve(one.default, {}))}")
         return found
 
-    def _action(self, chain: Chain, place: MachineScope, record: Recorded, name: str, given: str | None) -> str:
+    def _action(self, chain: StateChain, place: MachineScope, record: Recorded, name: str, given: str | None) -> str:
         """The state that does it; returns its name. `given`: the variable that has its inputs."""
         action = self.step.action
         payload = self._inputs(place) if given is None else marked(f"${given}")
@@ -321,7 +321,7 @@ class StepStates:
         return own if own is not None else self.scope.shared.root.priority
 
     def _task(
-        self, chain: Chain, place: MachineScope, record: Recorded, name: str, fields: dict[str, Any], result: Any
+        self, chain: StateChain, place: MachineScope, record: Recorded, name: str, fields: dict[str, Any], result: Any
     ) -> str:
         step, report = self.step, self.scope.shared.report
         state: dict[str, Any] = {"Type": "Task", **({"Comment": step.doc} if step.doc else {}), **fields}
@@ -335,7 +335,7 @@ class StepStates:
         state |= record.assign("succeeded", result)
         return self._add(chain, name, state, record)
 
-    def _add(self, chain: Chain, name: str, state: dict[str, Any], record: Recorded | None = None) -> str:
+    def _add(self, chain: StateChain, name: str, state: dict[str, Any], record: Recorded | None = None) -> str:
         """A state that may fail."""
         kept = record or self.record
         state["Output"] = {}  # what is read later is in its record: the data between states stays small
@@ -348,7 +348,7 @@ class StepStates:
         chain.open.append((catch, "Next"))
         return own
 
-    def _wait(self, chain: Chain, place: MachineScope, record: Recorded, name: str, action: Suspend) -> str:
+    def _wait(self, chain: StateChain, place: MachineScope, record: Recorded, name: str, action: Suspend) -> str:
         """A time, or an answer with a token."""
         step, where, report = self.step, self.scope.where(self.step), self.scope.shared.report
         comment = {"Comment": action.message} if isinstance(action.message, str) and action.message else {}
