@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Two set-ups at once would be in each other's way.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-quick test-pythons check unused release-check bench docs format fuzz setup clean
+.PHONY: help demo test test-long test-quick test-pythons check unused release-check bench docs format fuzz setup clean
 .PHONY: test-cluster compare-all testbed-build testbed-up testbed-down testbed-status
 
 help:  ## list the commands
@@ -16,11 +16,14 @@ help:  ## list the commands
 demo: .venv/.run  ## plan an example workflow, run it, and run it again
 	@scripts/demo
 
-test: .venv/.test  ## all tests (under ten minutes on two cores)
-	$(BIN)/python -m pytest -n 2
+test: .venv/.test  ## the tests, but for those that take long and seldom break (under ten minutes on two cores)
+	$(BIN)/python -m pytest -n 2 -m "not long"
+
+test-long: .venv/.test  ## the tests that `make test` leaves out: thousands of kills, bombs, random requests (some minutes)
+	$(BIN)/python -m pytest -n 2 -m long
 
 test-quick: .venv/.test  ## the tests that take no time (under a minute on two cores)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not long"
 
 test-pythons: .venv/.test  ## the quick tests on every supported Python that is here (VERSIONS="3.12 3.13")
 	@scripts/test-pythons $(VERSIONS)

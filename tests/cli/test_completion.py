@@ -85,7 +85,7 @@ def test_files_workflows_in_them_and_parameters(place: Path) -> None:
     assert words("penstock run flow.py -p rows=@") == [":files"] and words("penstock run flow.py --params ") == [
         ":files"
     ]
-    assert words("penstock get @ -o ") == ["json", ":folders"] and words("penstock explain P50")[0] == "P501"
+    assert words("penstock get @ -o ") == ["json", ":folders"] and words("penstock explain P50")[0] == "P500"
 
 
 def test_a_folder_without_runs_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +183,7 @@ def shell(request: pytest.FixtureRequest, place: Path) -> Iterator[Shell]:
         found.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "completed"),

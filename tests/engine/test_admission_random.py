@@ -97,6 +97,7 @@ def watch(yard: Yard, names: list[tuple[str, int]]) -> None:
             assert root.usage.get(FR, 0) <= root.subtree.get(FR, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
 def test_whatever_happens(seed: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     store = str(request.getfixturevalue("postgres_url")) if seed % 10 == 9 else ""

@@ -143,6 +143,7 @@ def same(task: str) -> str:
     return "same" if task == "same-2" else task
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_a_run_survives_kills_at_random_moments(
     chunk: int, mother: Mother, tmp_path: Path, request: pytest.FixtureRequest

@@ -98,6 +98,7 @@ def test_a_gang_is_stopped_as_a_whole(tmp_path: Path) -> None:
     assert len(stopped(yard, low)) == 8
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(

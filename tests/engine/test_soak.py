@@ -63,6 +63,7 @@ def all_wait(where: str, folder: Path, runs: int) -> None:
     (folder / "go").touch()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("inline", [True, False], ids=["inline", "workers"])
 def test_a_hundred_runs_of_one_process(where: str, tmp_path: Path, inline: bool) -> None:
     with kept(LocalRunner(home=tmp_path / "home", store=where, inline=inline, jobs=2)) as runner:
@@ -75,6 +76,7 @@ def test_a_hundred_runs_of_one_process(where: str, tmp_path: Path, inline: bool)
     check(where, tmp_path, 100)
 
 
+@pytest.mark.long
 def test_ten_runs_in_each_of_six_processes(where: str, tmp_path: Path, mother: Mother) -> None:
     home, pids = tmp_path / "home", []
     for number in range(6):

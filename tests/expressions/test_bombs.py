@@ -59,6 +59,7 @@ def calls(name: str) -> Iterator[tuple[str, ...]]:
         yield from itertools.product(FEW, repeat=3)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SIGNATURES.keys() - {"has"}))
 def test_a_function_pays_for_its_work(name: str) -> None:
@@ -132,6 +133,7 @@ def test_a_method_pays_for_its_work(name: str) -> None:
             _pays(f"py_method({of}, '{name}', {first}, {second})")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("operator", OPERATORS)

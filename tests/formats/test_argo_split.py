@@ -147,6 +147,7 @@ def test_commands_that_differ_in_a_word_share_a_template() -> None:
     assert leaves[0]["container"]["command"] == ["sh", "-c", "{{inputs.parameters.word-2}}"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [fan, chain, layered])
 def test_ten_thousand_steps_are_several_documents(make: Any) -> None:
     workflow = make(10_000)

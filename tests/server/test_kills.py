@@ -72,6 +72,7 @@ def free_port() -> int:
         return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_whatever_is_killed_each_submission_is_one_run_and_each_event_is_heard_once(kind: str, tmp_path: Path) -> None:

@@ -224,6 +224,7 @@ def test_a_step_is_resumed_while_nobody_executes_its_run(tmp_path: Path) -> None
         assert last.ask("GET", f"/api/v1/runs/{run}/logs").text == "later 2\n"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_workers_that_are_killed_lose_nothing(settings: Settings, tmp_path: Path) -> None:
     """Two at a time, killed at random moments: every run ends, and each of its tasks has left its mark."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, NamedTuple
 
 EACH: Final = None
@@ -20,7 +20,7 @@ MOST_PARTS: Final = 100
 _PART: Final = re.compile(r'\.("(?:[^"\\]|\\.)*")|\.([^.\[\]"?\s]+)|(\[\])')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PayloadIdentity:
     """What says which work a run does: one of its parameters, the payload, or parts of it. Two submissions with the same identity are the same
     work, which is done once.
@@ -28,6 +28,7 @@ class PayloadIdentity:
     Paths are as in `.features[].id`, see above. What no path names belongs to the identity if nothing is included."""
 
     param: str = "payload"
+    _: KW_ONLY
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     version: int = 1

@@ -243,7 +243,8 @@ class LocalRunner:
             "on": chosen if isinstance(on, str) and on not in (backends or ()) else None,
         }
         """Keyword arguments of Submission."""
-        self._senders = PayloadSenders(self.settings, self._options)
+        there = {kind: name for kind, name in self._on.items() if name not in (backends or ())}
+        self._senders = PayloadSenders(self.settings, {**self._options, "on": there})  # a worker executes them
         self._host: Host | None = None
         self._kept = False
 

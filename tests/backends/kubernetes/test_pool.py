@@ -249,6 +249,7 @@ def _in_letters(home: Path, box: str, what: str) -> set[str]:
     return {one["key"] for letter in found for one in letter.get(what, ())}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["at once", "when all have ended", "when the pods have ended"])
 def test_the_next_engine_goes_on_with_calls(

@@ -32,6 +32,7 @@ def marks(place: str, n: int):
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kills_at_any_moment_begin_nothing_twice(tmp_path: Path, seed: int) -> None:

@@ -15,7 +15,7 @@ from penstock.graph.check.context import Context
 from penstock.graph.check.paths import computes_with_secret
 from penstock.graph.check.scalars import check_name, check_unique, check_word
 from penstock.graph.limits import NAME
-from penstock.graph.model import expressions
+from penstock.graph.model import Nested, expressions
 
 RUN_FIELDS: Final = ("ended", "error", "id", "started", "state", "user", "workflow")
 ANSWER_FIELDS: Final = ("body", "headers", "status")
@@ -32,10 +32,12 @@ _STATUS: Final = re.compile(r"([1-5]xx|[1-5]\d\d(-[1-5]\d\d)?)\Z", re.A)
 
 def check_callbacks(context: Context) -> None:
     callbacks = context.workflow.callbacks
-    if context.prefix and callbacks:
-        fix = "give them to the workflow that is run"
-        context.report("P521", "a workflow that steps call has no callbacks of its own", fix, "callbacks")
-        return
+    for step in context.steps.values():
+        called = context.definitions.get(step.action.name) if isinstance(step.action, Nested) else None
+        if called is not None and called.callbacks:
+            fix = "give them to the workflow that is run; or run it by a link"
+            message = f"the callbacks of {called.name!r} are not sent when a step calls it"
+            context.report("P521", message, fix, f"steps.{step.name}.workflow")
     check_unique(context, [one.name for one in callbacks], "callback", "callbacks", None)
     for one in callbacks:
         where = f"callbacks.{one.name}"
