@@ -33,7 +33,8 @@ from tests.cli import conftest
 from tests.server.served import wait_for
 
 penstock = conftest.penstock
-ARGO = Path(os.environ.get("PENSTOCK_CORPUS", "/work/shared/corpus")) / "argo"
+CORPUS = Path(os.environ.get("PENSTOCK_CORPUS", Path(__file__).resolve().parents[3] / "shared" / "corpus"))
+ARGO = CORPUS / "argo"
 NOON = datetime(2026, 11, 19, 12, tzinfo=ZoneInfo("UTC")).timestamp()
 FLOW = """{"apiVersion": "penstock/v1", "kind": "Workflow", "name": "flow", "params": [{"name": "day", "type": "str"}],
     "steps": [{"name": "a", "script": {"source": "echo ${{ params.day }}"}}]}"""
