@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from penstock.service.callbacks.delivery import CallbackDelivery
 from penstock.service.chains.delivery import LinkDelivery
-from penstock.service.outbox.courier import Courier, Delivery
+from penstock.service.outbox.courier import LONGEST, Courier, Delivery
 from penstock.service.payloads.waits import BegunWaits, EndedPayloads
 from penstock.settings import Settings
 
@@ -32,9 +33,12 @@ class Couriers:
             courier.look()
 
     def close(self) -> None:
-        """Returns when what is due has been tried once, or it takes too long."""
+        """Returns when what is due has been tried once, or it takes too long: all of them together."""
         for courier in self._couriers:
-            courier.close()
+            courier.finish()
+        until = time.monotonic() + LONGEST
+        for courier in self._couriers:
+            courier.close(max(0.0, until - time.monotonic()))
 
     def stop(self) -> None:
         for courier in self._couriers:

@@ -70,11 +70,15 @@ class Courier:
         """There may be something new."""
         self._news.set()
 
+    def finish(self) -> None:
+        """Try what is due once more, and end. Returns at once."""
+        self._closing.set()
+        self._news.set()
+
     def close(self, longest: float = LONGEST) -> None:
         """Returns when everything that is due has been tried once, or it takes too long. What is to be tried again later is left to others."""
+        self.finish()
         if self._thread is not None:
-            self._closing.set()
-            self._news.set()
             self._thread.join(longest)
             self.stop()
 
