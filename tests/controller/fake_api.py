@@ -282,6 +282,7 @@ class FakeApi:
         return 200, self.put(resource, new)
 
     def _watch(self, request: Any, path: str, query: Dict) -> None:
+        generation = self.generation  # before it is looked up: what is removed from here on ends this watch
         found = self._find(path)
         if found is None:
             self._status(request, 404, "NotFound", {})
@@ -300,7 +301,6 @@ class FakeApi:
 
         seen = int(query.get("resourceVersion") or 0)
         ends = time.monotonic() + float(query.get("timeoutSeconds") or 60)
-        generation = self.generation
         while True:
             with self.changed:
                 if seen < self.forgotten and generation == self.generation:
