@@ -12,6 +12,8 @@ import pytest
 
 from penstock.graph import codec
 from penstock.runners.client import Client
+from penstock.service import background
+from penstock.settings import read
 from tests.cli.conftest import Result
 from tests.cli.conftest import penstock as penstock
 from tests.server.served import Answer, Served, wait_for
@@ -156,12 +158,19 @@ def test_from_python_and_on_the_command_line(
     assert [one["attempt"] for one in shown.data["history"]] == [1]
 
 
+def is_at_rest(home: Path) -> bool:
+    """Has the worker in the background ended?"""
+    with background.alone(read({}, home=home)) as free:
+        return free
+
+
 def test_the_commands_here_with_a_worker_that_ends_by_itself(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "ingest.yaml").write_text(DOCUMENT)
     (tmp_path / "p.json").write_text('{"bad": 3, "id": "x"}')
     words = ("submit", str(tmp_path / "ingest.yaml"), str(tmp_path / "p.json"))
     first = invoke(*words, "--wait", code=3)
     assert "ingest-1" in first.out
+    wait_for(lambda: is_at_rest(tmp_path / ".penstock"), what="the worker to end")
     second = invoke(*words, "--no-worker", "-o", "json")
     assert (second.data["attempt"], second.data["state"]) == (2, "queued")
     again = invoke(*words, "--no-worker", "-o", "json")
