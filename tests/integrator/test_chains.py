@@ -285,7 +285,7 @@ def test_a_fault_at_one_link_does_not_hold_up_others_and_is_given_up_in_the_end(
     (row,) = store.outbox.of_run(bad.number)
     assert (row.state, row.attempts, row.error) == ("dead", FAULTS, "ZeroDivisionError: a fault")
     monkeypatch.setattr(LinkDelivery, "plan", real)
-    assert store.outbox.again(row.number, now) and deliver(store, settings) == 0
+    assert store.deliveries.anew(row, row.data, now) and deliver(store, settings) == 0
     delivery.deliver(store, store.outbox.take("link", ME, now, 100))
     assert states(store, bad.number) == {"b1": "started"}
 

@@ -48,8 +48,6 @@ def test_a_row_is_tried_again_when_it_is_due_and_never_when_it_is_dead(store: St
     assert (entry.attempts, entry.error) == (1, "500")
     assert store.outbox.settle(entry, DEAD, 2, "gone")
     assert store.outbox.next_due("callback") is None and store.outbox.take("callback", me, 99.0, 1) == []
-    assert store.outbox.again(entry.number, 100.0)
-    assert [found.attempts for found in store.outbox.take("callback", me, 100.0, 1)] == [2]
 
 
 def test_rows_are_listed_by_run_and_by_state(store: Store) -> None:

@@ -7,6 +7,7 @@ differ between machines and jump, never matter.
 
 from __future__ import annotations
 
+import json
 import os
 
 from penstock.store.records import EngineRecord
@@ -56,6 +57,19 @@ class Watch:
 
     def forget(self, id: str) -> None:
         self._seen.pop(id, None)
+
+
+def as_sender(one: EngineRecord) -> str:
+    """A process, as rows name who works on them for a while."""
+    return json.dumps([one.id, one.host, one.pid, one.born])
+
+
+def may_take(sender: str, until: float, me: EngineRecord, now: float) -> bool:
+    """May this process work on a row that `sender` has until then? If nobody has it, or this process, if the time is over, or its sender is dead."""
+    if sender in ("", as_sender(me)) or until <= now:
+        return True
+    id, host, pid, born = json.loads(sender)
+    return alive(EngineRecord(id, host, pid, born, 0)) is False
 
 
 def _host() -> str:

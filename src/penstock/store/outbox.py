@@ -51,13 +51,13 @@ class OutboxRepository:
 
     def take(self, kind: str, me: EngineRecord, now: float, limit: int) -> list[OutboxEntry]:
         """Rows that are due and that nobody works on: they are the caller's until LEASE is over, or `settle`d. The earliest first."""
-        mine = _written(me)
+        mine = liveness.as_sender(me)
 
         def work() -> list[OutboxEntry]:
             taken = []
             for row in self._db.rows("outbox_due", (kind, now, limit)):
                 found = _entry(row)
-                if found.sender not in ("", mine) and found.until > now and not _is_dead(found.sender):
+                if not liveness.may_take(found.sender, found.until, me, now):
                     continue
                 if self._db.write("take_outbox", (mine, now + LEASE, found.number, found.sender, found.until)):
                     taken.append(found._replace(sender=mine, until=now + LEASE))
@@ -72,7 +72,7 @@ class OutboxRepository:
 
     def free(self, me: EngineRecord) -> None:
         """Whatever this process has taken and not settled may be taken by others."""
-        self._session.transact(lambda: self._db.write("free_outbox", (_written(me),)))
+        self._session.transact(lambda: self._db.write("free_outbox", (liveness.as_sender(me),)))
 
     def next_due(self, kind: str) -> float | None:
         """When the next row of this kind is due; None: there is none."""
@@ -92,20 +92,7 @@ class OutboxRepository:
         ]
         return sorted(found, reverse=True)[:limit]
 
-    def again(self, number: int, now: float) -> bool:
-        """A row that is dead or done is tried once more. False: it is neither."""
-        return self._session.transact(lambda: self._db.write("outbox_again", (now, number))) > 0
-
 
 def _entry(row: Row) -> OutboxEntry:
     number, run, seq, kind, data, *rest = row
     return OutboxEntry(number, run, seq, kind, json.loads(data), *rest)
-
-
-def _written(one: EngineRecord) -> str:
-    return json.dumps([one.id, one.host, one.pid, one.born])
-
-
-def _is_dead(sender: str) -> bool:
-    id, host, pid, born = json.loads(sender)
-    return liveness.alive(EngineRecord(id, host, pid, born, 0)) is False

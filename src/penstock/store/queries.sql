@@ -474,9 +474,6 @@ SELECT number, run, seq, kind, data, state, attempts, next_at, key, error, sende
 SELECT number, run, seq, kind, data, state, attempts, next_at, key, error, sender, until, at
 FROM outbox WHERE state IN (*) AND kind = ? AND number < ? ORDER BY number DESC LIMIT ?
 
--- name: outbox_again
-UPDATE outbox SET state = 'new', next_at = ?, sender = '', until = 0 WHERE number = ? AND state <> 'new'
-
 -- name: put_origin
 INSERT INTO origins (run, root, parent, link, payload, attempt) VALUES (?, ?, ?, ?, ?, ?)
 

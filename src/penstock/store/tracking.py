@@ -5,8 +5,6 @@ The log itself is what is to be told: a row only says how much of it the server 
 
 from __future__ import annotations
 
-import json
-
 from penstock.store import liveness
 from penstock.store.drivers.base import Row
 from penstock.store.records import EngineRecord, TrackedRun
@@ -31,33 +29,24 @@ class TrackingRepository:
 
     def has(self, found: TrackedRun, me: EngineRecord) -> bool:
         """Has it been this process's since it was last told?"""
-        return found.sender == _written(me)
+        return found.sender == liveness.as_sender(me)
 
     def take(self, found: TrackedRun, me: EngineRecord, now: float) -> bool:
         """False: another process is telling the server, and is not dead."""
-        mine = _written(me)
-        if found.sender not in ("", mine) and found.until > now and not _is_dead(found.sender):
+        mine = liveness.as_sender(me)
+        if not liveness.may_take(found.sender, found.until, me, now):
             return False
         values = (mine, now + LEASE, found.run, found.sender)
         return self._session.transact(lambda: self._db.write("take_tracking", values)) > 0
 
     def move(self, run: int, me: EngineRecord, seq: int, place: str, now: float) -> bool:
         """The server has everything up to `seq`. False: another process has taken the row."""
-        values = (seq, place, now + LEASE, run, _written(me))
+        values = (seq, place, now + LEASE, run, liveness.as_sender(me))
         return self._session.transact(lambda: self._db.write("move_tracking", values)) > 0
 
     def free(self, run: int, me: EngineRecord) -> None:
-        self._session.transact(lambda: self._db.write("free_tracking", (run, _written(me))))
+        self._session.transact(lambda: self._db.write("free_tracking", (run, liveness.as_sender(me))))
 
 
 def _tracked(row: Row) -> TrackedRun:
     return TrackedRun(*row)
-
-
-def _written(one: EngineRecord) -> str:
-    return json.dumps([one.id, one.host, one.pid, one.born])
-
-
-def _is_dead(sender: str) -> bool:
-    id, host, pid, born = json.loads(sender)
-    return liveness.alive(EngineRecord(id, host, pid, born, 0)) is False
